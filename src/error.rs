@@ -1,0 +1,236 @@
+//! What can go wrong, each with the file, the call and the next step.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::report::Reason;
+use crate::request::Route;
+
+/// A [`std::result::Result`] with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Every error of this crate. `Display` gives one line: the file, what failed, and, after
+/// a semicolon, what to do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call failed.
+    #[error("{}: {call}{} failed: {source}; {}", path.display(), at(range.as_ref()), next_step(call, source))]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// The call, by its name in section 2 of the manual.
+        call: &'static str,
+        /// The bytes of the file it was about, where it was about bytes.
+        range: Option<Range<u64>>,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// What was named is not a regular file.
+    #[error("{}: is {kind}, not a regular file; {}", path.display(), kind.next_step())]
+    NotRegular {
+        /// What was named.
+        path: PathBuf,
+        /// What it is.
+        kind: FileKind,
+    },
+    /// The file's bytes are made up by the kernel when read; there are no pages to map.
+    #[error("{}: lies on {file_system}, which has no page cache; copy it to a file and use that", path.display())]
+    NoPageCache {
+        /// The file.
+        path: PathBuf,
+        /// Name of the file system.
+        file_system: &'static str,
+    },
+    /// A range or row that does not lie inside the map or file.
+    #[error("{}: {}bytes {}..{} do not lie within 0..{len}; ask for a range inside, or refresh() the map if the file grew", path.display(), row_prefix(*row), range.start, range.end)]
+    OutOfRange {
+        /// The file.
+        path: PathBuf,
+        /// Which row of a gather, counted from 0.
+        row: Option<usize>,
+        /// What was asked for, relative to the start of the map (or of the file, for cache calls).
+        range: Range<u64>,
+        /// The length it must lie within, in bytes.
+        len: u64,
+    },
+    /// Bounds that do not fit into 64 bits, or rows whose lengths sum to more.
+    #[error("{}: the lengths asked for do not fit into 64 bits; ask for less", path.display())]
+    Overflow {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The destination is not exactly as long as what is read into it.
+    #[error("{}: {asked} bytes were asked for, but the destination holds {destination}; make the two agree", path.display())]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes the destination holds.
+        destination: u64,
+    },
+    /// The file is shorter than it was when it was mapped. The destination may hold some bytes.
+    #[error("{}: {}asked for {asked} bytes at file offset {file_offset}, but only {available} were there: the file shrank; refresh() the map and read what is left", path.display(), row_prefix(*row))]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Which row of a gather, counted from 0.
+        row: Option<usize>,
+        /// Where the bytes asked for start in the file.
+        file_offset: u64,
+        /// Bytes asked for there.
+        asked: u64,
+        /// Bytes that were there.
+        available: u64,
+    },
+    /// A route that was named cannot serve this request.
+    #[error("{}: the route {route} cannot be taken: {reason}; name another route, or none", path.display())]
+    Route {
+        /// The file.
+        path: PathBuf,
+        /// The route that was named.
+        route: Route,
+        /// Why not.
+        reason: Reason,
+    },
+    /// A setting has a value that is not accepted, or a key that does not exist.
+    #[error(transparent)]
+    Setting(#[from] crate::settings::SettingError),
+}
+
+impl Error {
+    pub(crate) fn system(path: &Path, call: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::System {
+            path: path.to_owned(),
+            call,
+            range: None,
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn system_at(
+        path: &Path,
+        call: &'static str,
+        range: Range<u64>,
+        source: io::Error,
+    ) -> Self {
+        Self::System {
+            path: path.to_owned(),
+            call,
+            range: Some(range),
+            source,
+        }
+    }
+
+    /// The file it is about; `None` for settings.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::System { path, .. }
+            | Self::NotRegular { path, .. }
+            | Self::NoPageCache { path, .. }
+            | Self::OutOfRange { path, .. }
+            | Self::Overflow { path }
+            | Self::Length { path, .. }
+            | Self::Truncated { path, .. }
+            | Self::Route { path, .. } => Some(path),
+            Self::Setting(_) => None,
+        }
+    }
+}
+
+/// Kinds of files that are not regular ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileKind {
+    /// A directory.
+    Directory,
+    /// A pipe with a name.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A block device.
+    BlockDevice,
+    /// A character device.
+    CharacterDevice,
+    /// None of these.
+    Other,
+}
+
+impl FileKind {
+    const fn next_step(self) -> &'static str {
+        match self {
+            Self::Directory => "name a file in it",
+            Self::BlockDevice => "name a file on it, or copy what you need into a file",
+            _ => "copy its bytes into a file and name that",
+        }
+    }
+}
+
+impl std::fmt::Display for FileKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Directory => "a directory",
+            Self::Fifo => "a FIFO (named pipe)",
+            Self::Socket => "a socket",
+            Self::BlockDevice => "a block device",
+            Self::CharacterDevice => "a character device",
+            Self::Other => "something else",
+        })
+    }
+}
+
+fn at(range: Option<&Range<u64>>) -> String {
+    range.map_or_else(String::new, |r| format!(" of bytes {}..{}", r.start, r.end))
+}
+
+fn row_prefix(row: Option<usize>) -> String {
+    row.map_or_else(String::new, |row| format!("row {row}: "))
+}
+
+/// What a user can do about a failed call: by the error where it alone tells, else by the call.
+fn next_step(call: &str, source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => "check the name",
+        Some(libc::EACCES) => "check the permissions of the file and of the folders above it",
+        Some(libc::EPERM) => {
+            "the file's owner, or whoever may write it, can do this; in a container, check its seccomp profile"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "close files, or raise the limit (ulimit -n)",
+        Some(libc::ELOOP) => "a symbolic link points to itself: name the file",
+        Some(libc::ENOMEM) if call == "mmap" => {
+            "raise the limit of the address space (ulimit -v) or vm.max_map_count, or map less"
+        }
+        Some(libc::ENOMEM) => "free memory, or ask for less",
+        Some(libc::EIO) => "the storage reported an error: look at the kernel's log (dmesg)",
+        Some(libc::ENOSYS) => "this kernel or its seccomp profile does not offer the call",
+        Some(libc::EOVERFLOW) => "the file is too large for this call: use a 64-bit system",
+        _ => "see the call's page in section 2 of the manual",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_small_enough_to_return() {
+        assert!(size_of::<Error>() <= 128, "{}", size_of::<Error>());
+    }
+
+    #[test]
+    fn a_message_names_file_call_bytes_and_next_step() {
+        let error = Error::system_at(
+            Path::new("weights.bin"),
+            "pread",
+            10..20,
+            io::Error::from_raw_os_error(libc::EIO),
+        );
+        let said = error.to_string();
+        for part in ["weights.bin", "pread", "10..20", "dmesg"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

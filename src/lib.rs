@@ -1,0 +1,59 @@
+//! Map a file; read any ranges of it by the fastest way the machine has right now; know, with
+//! proof, how the bytes travelled.
+//!
+//! ```
+//! use gpumap::{Mmap, Route};
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("weights.bin");
+//! # std::fs::write(&path, vec![7u8; 1 << 20])?;
+//! let map = Mmap::open(&path)?;
+//! let mut rows = vec![0f32; 2 * 64];
+//! let report = map.gather(&[4096..4352, 0..256], &mut rows)?;
+//! assert_eq!(report.route(Route::Buffered).map(|used| used.bytes), Some(512));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Beside the reading stand the modules about the page cache, usable alone: [`residency`] tells
+//! what part of a file is cached, [`evict`] drops it and verifies that it went, and [`sample`]
+//! measures cold against warm, with the state proved before every run.
+//!
+//! # Things this crate does not do
+//! It writes no files, installs no signal handlers, prints nothing, and touches no mapped page
+//! from user space in a safe call. It runs on 64-bit little-endian Linux.
+
+#[cfg(not(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    target_endian = "little"
+)))]
+compile_error!("gpumap runs on 64-bit little-endian Linux");
+
+mod error;
+pub mod evict;
+mod facts;
+mod lock;
+mod mmap;
+mod plan;
+mod range;
+mod read;
+mod report;
+mod request;
+pub mod residency;
+mod route;
+mod runtime;
+pub mod sample;
+pub mod settings;
+mod staging;
+mod sys;
+mod target;
+mod workers;
+
+pub use error::{Error, FileKind, Result};
+pub use mmap::{Advice, Mmap, MmapOptions};
+pub use plan::{Piece, Plan};
+pub use range::ByteRange;
+pub use report::{Engine, Fallback, Reason, Report, ResidentPages, RouteUse};
+pub use request::{Destination, NotARoute, ReadOptions, Route};
+pub use runtime::{Runtime, RuntimeBuilder};
+pub use settings::Settings;
+pub use target::Target;

@@ -1,0 +1,478 @@
+//! [`Mmap`]: a file, or a part of one, mapped.
+
+use std::fs::File;
+use std::ops::{Range, RangeBounds};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::range::{ByteRange, ends};
+use crate::read::Request;
+use crate::report::Report;
+use crate::request::{Destination, ReadOptions, Rows};
+use crate::runtime::Runtime;
+use crate::sys::{self, Identity, Mapping};
+
+/// A read-only shared mapping of a file, and the means to read any ranges of it.
+///
+/// Cheap to clone; clones share the mapping. Offsets in its methods count from the start of the
+/// map, as in a slice.
+///
+/// # The file may change
+/// Other processes may write to a mapped file, or shorten it, at any time. No safe method here
+/// touches the mapping from user space, so none of them can be killed by `SIGBUS`; a file that
+/// shrank gives [`Error::Truncated`]. What is read is what pread(2) would read at that moment.
+/// [`Mmap::as_slice`] gives up that protection and is `unsafe` for that reason.
+///
+/// ```
+/// use gpumap::Mmap;
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("weights.bin");
+/// # std::fs::write(&path, (0..=255).collect::<Vec<u8>>())?;
+/// let map = Mmap::open(&path)?;
+/// let mut row = [0u8; 16];
+/// let report = map.read(32..48, &mut row)?;
+/// assert_eq!((row[0], report.bytes), (32, 16));
+///
+/// let mut rows = [0u8; 6];
+/// map.gather(&[0..2, 250..252, 0..2], &mut rows)?;
+/// assert_eq!(rows, [0, 1, 250, 251, 0, 1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias = "mmap")]
+#[derive(Debug, Clone)]
+pub struct Mmap {
+    runtime: Runtime,
+    inner: Arc<Mapped>,
+    options: Shape,
+}
+
+/// One mapping, shared by the clones of a map.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    pub(crate) identity: Identity,
+    /// The first byte, in the file.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// None where the map is empty.
+    pub(crate) mapping: Option<Mapping>,
+    /// For the list of maps that it was put on.
+    runtime: Runtime,
+}
+
+/// What part of a file is mapped, and how.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shape {
+    offset: u64,
+    len: Option<u64>,
+    advice: Advice,
+    populate: bool,
+}
+
+/// How a mapping will be used. Source: madvise(2). Rules the read-ahead of the route `mapped` and
+/// of [`Mmap::as_slice`]; has no effect on `buffered`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Advice {
+    /// `MADV_NORMAL`: the default.
+    #[default]
+    Normal,
+    /// `MADV_SEQUENTIAL`: read ahead more.
+    Sequential,
+    /// `MADV_RANDOM`: read nothing ahead.
+    Random,
+}
+
+/// How to map a file: which part, with what advice. From [`Mmap::options`].
+///
+/// ```
+/// use gpumap::{Advice, Mmap};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("weights.bin");
+/// # std::fs::write(&path, [7u8; 10_000])?;
+/// let map = Mmap::options().offset(4097).len(1000).advice(Advice::Random).open(&path)?;
+/// assert_eq!((map.offset(), map.len(), map.file_len()?), (4097, 1000, 10_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct MmapOptions {
+    runtime: Option<Runtime>,
+    shape: Shape,
+}
+
+impl MmapOptions {
+    /// First byte of the file to map, at any alignment. Default: 0.
+    #[must_use]
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.shape.offset = offset;
+        self
+    }
+
+    /// Bytes to map; they must lie in the file. Default: to the end of the file.
+    #[must_use]
+    pub fn len(mut self, len: u64) -> Self {
+        self.shape.len = Some(len);
+        self
+    }
+
+    /// How the mapping will be used. Default: [`Advice::Normal`].
+    #[must_use]
+    pub fn advice(mut self, advice: Advice) -> Self {
+        self.shape.advice = advice;
+        self
+    }
+
+    /// `MAP_POPULATE`: reads all of it in, and maps it, before it returns. Default: off.
+    #[must_use]
+    pub fn populate(mut self, populate: bool) -> Self {
+        self.shape.populate = populate;
+        self
+    }
+
+    /// The runtime that reads of the map use. Default: [`Runtime::global`].
+    #[must_use]
+    pub fn runtime(mut self, runtime: &Runtime) -> Self {
+        self.runtime = Some(runtime.clone());
+        self
+    }
+
+    /// Maps the file of this name. Never blocks, as on a FIFO without a writer.
+    ///
+    /// # Errors
+    /// [`Error::NotRegular`] and [`Error::NoPageCache`] for what cannot be mapped,
+    /// [`Error::OutOfRange`] where the part asked for is not in the file, [`Error::System`] where
+    /// open, fstat or mmap fails, and [`Error::Setting`] where the global runtime is used and the
+    /// environment has a bad setting.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Mmap> {
+        let path = path.as_ref();
+        self.map(sys::open_regular(path)?, path.to_owned())
+    }
+
+    /// Maps a file that is open for reading. The map keeps a descriptor of its own.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn from_file(self, file: &File) -> Result<Mmap> {
+        let path = sys::opened_path(std::os::fd::AsFd::as_fd(file));
+        let own = file
+            .try_clone()
+            .map_err(|error| Error::system(&path, "fcntl", error))?;
+        self.map(own, path)
+    }
+
+    fn map(self, file: File, path: PathBuf) -> Result<Mmap> {
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => Runtime::global()?,
+        };
+        let inner = Arc::new(Mapped::new(file, path, self.shape, &runtime)?);
+        runtime.remember(&inner);
+        Ok(Mmap {
+            runtime,
+            inner,
+            options: self.shape,
+        })
+    }
+}
+
+impl Mapped {
+    fn new(file: File, path: PathBuf, shape: Shape, runtime: &Runtime) -> Result<Self> {
+        let stat = sys::regular(&file, &path)?;
+        let bytes = shape.within(stat.len, &path)?;
+        let mapping = if bytes.is_empty() {
+            None
+        } else {
+            Some(
+                shape
+                    .map(&file, bytes)
+                    .map_err(|e| Error::system(&path, "mmap", e))?,
+            )
+        };
+        Ok(Self {
+            file,
+            path,
+            identity: stat.identity,
+            offset: bytes.start(),
+            len: bytes.len(),
+            mapping,
+            runtime: runtime.clone(),
+        })
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.runtime.forget_gone(self.identity);
+    }
+}
+
+impl Shape {
+    /// The bytes of a file of `file_len` bytes.
+    fn within(self, file_len: u64, path: &Path) -> Result<ByteRange> {
+        let end = self.len.map_or(Some(file_len.max(self.offset)), |len| {
+            self.offset.checked_add(len)
+        });
+        let end = end.ok_or_else(|| Error::Overflow {
+            path: path.to_owned(),
+        })?;
+        ByteRange::new(self.offset, end)
+            .filter(|bytes| bytes.end() <= file_len)
+            .ok_or_else(|| Error::OutOfRange {
+                path: path.to_owned(),
+                row: None,
+                range: self.offset..end,
+                len: file_len,
+            })
+    }
+
+    fn map(self, file: &File, bytes: ByteRange) -> std::io::Result<Mapping> {
+        let mapping = Mapping::new(file, bytes, self.populate)?;
+        match self.advice {
+            Advice::Normal => {}
+            Advice::Sequential => mapping.advise(memmap2::Advice::Sequential)?,
+            Advice::Random => mapping.advise(memmap2::Advice::Random)?,
+        }
+        Ok(mapping)
+    }
+}
+
+impl Mmap {
+    /// Maps a whole file, on the global runtime.
+    ///
+    /// # Errors
+    /// As for [`MmapOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().open(path)
+    }
+
+    /// Maps a whole file that is open for reading, on the global runtime.
+    ///
+    /// # Errors
+    /// As for [`MmapOptions::open`].
+    pub fn from_file(file: &File) -> Result<Self> {
+        Self::options().from_file(file)
+    }
+
+    /// Options for maps of the global runtime.
+    #[must_use]
+    pub fn options() -> MmapOptions {
+        MmapOptions::default()
+    }
+
+    /// Length of the map in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.inner.len
+    }
+
+    /// Whether the map holds no byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.len == 0
+    }
+
+    /// The map's first byte, as an offset in the file.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.inner.offset
+    }
+
+    /// The name that the file was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Length of the file right now, in bytes, which may be more or less than when it was mapped.
+    ///
+    /// # Errors
+    /// [`Error::System`] where fstat fails.
+    pub fn file_len(&self) -> Result<u64> {
+        let stat = self.inner.file.metadata();
+        Ok(stat
+            .map_err(|error| Error::system(self.path(), "fstat", error))?
+            .len())
+    }
+
+    /// Maps the file anew, so that a file that grew is seen whole, and one that shrank is not
+    /// overestimated. Clones made before keep the old mapping. The new length, in bytes.
+    ///
+    /// # Errors
+    /// As for [`MmapOptions::open`]; the map stays as it was then.
+    pub fn refresh(&mut self) -> Result<u64> {
+        let own = self.inner.file.try_clone();
+        let file = own.map_err(|error| Error::system(self.path(), "fcntl", error))?;
+        let mapped = Mapped::new(file, self.path().to_owned(), self.options, &self.runtime)?;
+        self.inner = Arc::new(mapped);
+        self.runtime.remember(&self.inner);
+        Ok(self.len())
+    }
+
+    /// Reads a range into a destination of exactly its length.
+    ///
+    /// A read of one piece (setting `GPUMAP_PIECE`) stays on the caller's thread, allocates
+    /// nothing and takes one system call.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Length`], [`Error::Truncated`], and [`Error::System`] where
+    /// a call fails. The destination may hold some of the bytes then.
+    #[doc(alias = "pread")]
+    pub fn read<D: Destination + ?Sized>(
+        &self,
+        range: impl RangeBounds<u64>,
+        destination: &mut D,
+    ) -> Result<Report> {
+        self.read_with(range, destination, ReadOptions::new())
+    }
+
+    /// [`read`](Self::read) with options.
+    ///
+    /// # Errors
+    /// Those of `read`, and [`Error::Route`] where a named route cannot be taken.
+    pub fn read_with<D: Destination + ?Sized>(
+        &self,
+        range: impl RangeBounds<u64>,
+        destination: &mut D,
+        options: ReadOptions,
+    ) -> Result<Report> {
+        let range = self.resolve(range)?;
+        self.request(Rows::One(range), range.len(), options)
+            .read(destination.landing())
+    }
+
+    /// Reads a range into a new vector.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read). [`Error::System`] with `ENOMEM` where there is no memory for
+    /// the vector.
+    pub fn read_to_vec(&self, range: impl RangeBounds<u64>) -> Result<Vec<u8>> {
+        let range = self.resolve(range)?;
+        let no_memory = || {
+            Error::system(
+                self.path(),
+                "malloc",
+                std::io::Error::from_raw_os_error(libc::ENOMEM),
+            )
+        };
+        let len = usize::try_from(range.len()).map_err(|_| no_memory())?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| no_memory())?;
+        let request = self.request(Rows::One(range), range.len(), ReadOptions::new());
+        request.read(sys::HostSliceMut::new(
+            &mut bytes.spare_capacity_mut()[..len],
+        ))?;
+        // SAFETY: the capacity is at least `len`, and a read that succeeds has written every byte
+        // of its destination, which was those `len` bytes.
+        #[allow(unsafe_code)]
+        unsafe {
+            bytes.set_len(len);
+        }
+        Ok(bytes)
+    }
+
+    /// Reads rows, any of them, in any order, repeated or overlapping or empty, packed end to end
+    /// into a destination as long as all of them together.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read), with the number of the row where one is to blame.
+    #[doc(alias = "readv")]
+    pub fn gather<D: Destination + ?Sized>(
+        &self,
+        rows: &[Range<u64>],
+        destination: &mut D,
+    ) -> Result<Report> {
+        self.gather_with(rows, destination, ReadOptions::new())
+    }
+
+    /// [`gather`](Self::gather) with options.
+    ///
+    /// # Errors
+    /// Those of `gather`, and [`Error::Route`] where a named route cannot be taken.
+    pub fn gather_with<D: Destination + ?Sized>(
+        &self,
+        rows: &[Range<u64>],
+        destination: &mut D,
+        options: ReadOptions,
+    ) -> Result<Report> {
+        let (rows, bytes) = Rows::gather(rows, self.len(), self.path())?;
+        self.request(rows, bytes, options)
+            .read(destination.landing())
+    }
+
+    /// What [`read_with`](Self::read_with) would do, without doing it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], and [`Error::Route`] where a named route cannot be taken.
+    pub fn plan(&self, range: impl RangeBounds<u64>, options: ReadOptions) -> Result<Plan> {
+        let range = self.resolve(range)?;
+        self.request(Rows::One(range), range.len(), options).plan()
+    }
+
+    /// What [`gather_with`](Self::gather_with) would do, without doing it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], and [`Error::Route`] where a named route cannot be taken.
+    pub fn plan_gather(&self, rows: &[Range<u64>], options: ReadOptions) -> Result<Plan> {
+        let (rows, bytes) = Rows::gather(rows, self.len(), self.path())?;
+        self.request(rows, bytes, options).plan()
+    }
+
+    /// The mapped bytes as a slice.
+    ///
+    /// # Safety
+    /// While the slice lives nobody, in this process or another, may change these bytes of the
+    /// file, nor shorten it. A touch past the end of a file that shrank raises `SIGBUS`, which
+    /// kills the process; bytes that change under a `&[u8]` are undefined behaviour.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("weights.bin");
+    /// # std::fs::write(&path, [7u8; 10])?;
+    /// let map = gpumap::Mmap::open(&path)?;
+    /// // SAFETY: the file is ours alone, and nobody writes to it.
+    /// assert_eq!(unsafe { map.as_slice() }, [7; 10]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        match &self.inner.mapping {
+            // SAFETY: the caller promises what the mapping asks for.
+            Some(mapping) => unsafe { mapping.as_slice() },
+            None => &[],
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Mapped> {
+        &self.inner
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn request<'r>(&'r self, rows: Rows<'r>, bytes: u64, options: ReadOptions) -> Request<'r> {
+        Request {
+            runtime: &self.runtime,
+            map: &self.inner,
+            rows,
+            bytes,
+            options,
+        }
+    }
+
+    fn resolve(&self, range: impl RangeBounds<u64>) -> Result<ByteRange> {
+        let (start, end) = ends(range, self.len()).ok_or_else(|| Error::Overflow {
+            path: self.path().to_owned(),
+        })?;
+        ByteRange::resolve(start..end, self.len()).ok_or_else(|| Error::OutOfRange {
+            path: self.path().to_owned(),
+            row: None,
+            range: start..end,
+            len: self.len(),
+        })
+    }
+}

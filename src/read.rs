@@ -1,0 +1,261 @@
+//! The spine: request → facts → plan → run → report.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use crate::error::{Error, Result};
+use crate::lock::lock;
+use crate::mmap::Mapped;
+use crate::plan::{self, Offers, Piece, Plan};
+use crate::report::{Report, ResidentPages, RouteUse};
+use crate::request::{Cursor, ReadOptions, Route, Rows};
+use crate::residency::Counter;
+use crate::route::{Ask, Failure, Source, buffered, direct, gds, mapped};
+use crate::runtime::Runtime;
+use crate::sys::{self, HostSliceMut, Moved};
+use crate::target::Target;
+
+/// One call: what is read, from where, and how.
+pub(crate) struct Request<'r> {
+    pub(crate) runtime: &'r Runtime,
+    pub(crate) map: &'r Mapped,
+    pub(crate) rows: Rows<'r>,
+    /// The lengths of the rows, summed.
+    pub(crate) bytes: u64,
+    pub(crate) options: ReadOptions,
+}
+
+impl Request<'_> {
+    fn named(&self) -> Option<Route> {
+        self.options.route.or(self.runtime.settings().route())
+    }
+
+    /// facts → plan.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let piece_bytes = self.runtime.settings().piece_bytes();
+        plan::plan(
+            self.rows,
+            self.bytes,
+            self.named(),
+            &self.offers(),
+            piece_bytes,
+        )
+        .map_err(|(route, reason)| Error::Route {
+            path: self.map.path.clone(),
+            route,
+            reason,
+        })
+    }
+
+    /// Every route's answer, in the order of `Route::ALL`.
+    fn offers(&self) -> Offers {
+        let ask = Ask {
+            rows: self.rows.count() as u64,
+            bytes: self.bytes,
+            mapped: self.map.mapping.is_some(),
+        };
+        Route::ALL.map(|route| match route {
+            Route::Gds => gds::usable(ask),
+            Route::Mapped => mapped::usable(self.runtime.facts(), ask),
+            Route::Buffered => buffered::usable(ask),
+            Route::Direct => direct::usable(ask),
+        })
+    }
+
+    /// The whole way. The destination's length must equal the bytes asked for.
+    pub(crate) fn read(&self, destination: HostSliceMut<'_>) -> Result<Report> {
+        let begun = Instant::now();
+        if destination.len() as u64 != self.bytes {
+            return Err(Error::Length {
+                path: self.map.path.clone(),
+                asked: self.bytes,
+                destination: destination.len() as u64,
+            });
+        }
+        let plan = self.plan()?;
+        let mut report = Report {
+            rows: self.rows.count() as u64,
+            reasons: plan.reasons,
+            residency_before: self
+                .options
+                .measure
+                .then(|| self.resident_pages())
+                .flatten(),
+            ..Report::default()
+        };
+        self.run(&plan, destination, &mut report)?;
+        report.elapsed = begun.elapsed();
+        Ok(report)
+    }
+
+    /// Moves the pieces, on the caller's thread and, where there are several, on parked threads.
+    fn run(&self, plan: &Plan, destination: HostSliceMut<'_>, report: &mut Report) -> Result<()> {
+        let run = Run {
+            request: self,
+            feed: Mutex::new(Feed {
+                pieces: plan.pieces(),
+                rest: destination,
+            }),
+            outcome: Mutex::new(Outcome {
+                report,
+                error: None,
+            }),
+        };
+        if self.options.measure {
+            lock(&run.outcome).report.storage_read_bytes = Some(0);
+        }
+        let settings = self.runtime.settings();
+        let workers = self
+            .options
+            .workers
+            .unwrap_or(settings.workers())
+            .min(plan.pieces().len());
+        if workers > 1 {
+            self.runtime.workers().share(workers, &|| run.work());
+        } else {
+            run.work();
+        }
+        let outcome = run.outcome.into_inner();
+        match outcome
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .error
+        {
+            None => Ok(()),
+            Some((_, error)) => Err(error),
+        }
+    }
+}
+
+/// A request while its pieces are being moved.
+struct Run<'r, 'd> {
+    request: &'r Request<'r>,
+    feed: Mutex<Feed<'r, 'd>>,
+    outcome: Mutex<Outcome<'r>>,
+}
+
+/// The pieces that nobody has taken yet, with their part of the destination.
+struct Feed<'p, 'd> {
+    pieces: &'p [Piece],
+    rest: HostSliceMut<'d>,
+}
+
+struct Outcome<'r> {
+    report: &'r mut Report,
+    /// The failure that lies first in the destination.
+    error: Option<(u64, Error)>,
+}
+
+impl<'d> Run<'_, 'd> {
+    /// What every thread does: take pieces until there are none or one has failed.
+    fn work(&self) {
+        let measure = self.request.options.measure;
+        let before = if measure {
+            sys::thread_storage_read_bytes()
+        } else {
+            None
+        };
+        while let Some((piece, destination)) = self.next_piece() {
+            self.move_piece(&piece, destination);
+        }
+        if measure {
+            let after = sys::thread_storage_read_bytes();
+            let read = before
+                .zip(after)
+                .map(|(before, after)| after.saturating_sub(before));
+            let mut outcome = lock(&self.outcome);
+            let total = &mut outcome.report.storage_read_bytes;
+            *total = total.zip(read).map(|(total, read)| total + read);
+        }
+    }
+
+    fn next_piece(&self) -> Option<(Piece, HostSliceMut<'d>)> {
+        let mut feed = lock(&self.feed);
+        let (piece, rest) = feed.pieces.split_first()?;
+        feed.pieces = rest;
+        let destination = feed.rest.split_to(piece.destination.len());
+        Some((*piece, destination))
+    }
+
+    fn move_piece(&self, piece: &Piece, destination: HostSliceMut<'d>) {
+        let mut moved = Moved::default();
+        let done = self.take_route(piece, destination, &mut moved);
+        let used = RouteUse {
+            bytes: moved.bytes,
+            ops: moved.ops,
+            engine: piece.engine,
+        };
+        lock(&self.outcome).report.add(piece.route, used);
+        if let Err(failure) = done {
+            self.fail(piece.destination.start(), failure);
+        }
+    }
+
+    fn take_route(
+        &self,
+        piece: &Piece,
+        destination: HostSliceMut<'_>,
+        moved: &mut Moved,
+    ) -> Result<(), Failure> {
+        let map = self.request.map;
+        let source = Source {
+            file: &map.file,
+            mapping: map.mapping.as_ref(),
+            offset: map.offset,
+        };
+        let segments = self
+            .request
+            .rows
+            .segments(piece.start, piece.destination.len());
+        match piece.route {
+            Route::Mapped => mapped::run(source, segments, destination, moved),
+            // No plan holds the other two: they never answer with a cost.
+            Route::Buffered | Route::Direct | Route::Gds => {
+                buffered::run(source, segments, destination, moved)
+            }
+        }
+    }
+
+    /// Keeps the failure that lies first, and hands out no more pieces.
+    fn fail(&self, at: u64, failure: Failure) {
+        lock(&self.feed).pieces = &[];
+        let mut outcome = lock(&self.outcome);
+        if outcome.error.as_ref().is_none_or(|(first, _)| at < *first) {
+            outcome.error = Some((at, self.request.error(failure)));
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Pages that the rows touch and how many of them are resident; `None` where unknown.
+    fn resident_pages(&self) -> Option<ResidentPages> {
+        let map = self.map;
+        let target = Target::from(&map.file).runtime(self.runtime).open().ok()?;
+        let counter = Counter::new(&target);
+        let mut total = ResidentPages {
+            resident: 0,
+            pages: 0,
+        };
+        for segment in self.rows.segments(Cursor::default(), self.bytes) {
+            let in_file = segment.source.shifted(map.offset)?;
+            let pages = in_file.pages(sys::page_size());
+            total.pages += pages.end - pages.start;
+            total.resident += counter.resident(in_file).ok()??;
+        }
+        Some(total)
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Call { call, at, source } => {
+                Error::system_at(&self.map.path, call, at.into(), source)
+            }
+            Failure::Ended { row, at, available } => Error::Truncated {
+                path: self.map.path.clone(),
+                row: matches!(self.rows, Rows::Many(_)).then_some(row),
+                file_offset: at.start(),
+                asked: at.len(),
+                available,
+            },
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What happened: bytes and operations by route, the reasons for the routes not taken, fallbacks,
+//! time, and on request what lay in the cache before and what came from storage.
+
+use std::time::Duration;
+
+use crate::request::Route;
+
+/// The way a route moved the bytes, where it has several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Engine {
+    /// `mapped`: `process_vm_readv` out of the process's own mapping.
+    Copy,
+}
+
+impl std::fmt::Display for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Copy => "copy",
+        })
+    }
+}
+
+/// Why a route was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The route writes to device memory, and the destination is host memory.
+    HostDestination,
+    /// This version of the crate cannot read this way yet.
+    NotBuilt,
+    /// Nothing is mapped: the map is empty.
+    NotMapped,
+    /// A system call that the route needs is refused to this process.
+    Refused {
+        /// The call.
+        call: &'static str,
+        /// The error number it gave.
+        errno: i32,
+    },
+    /// Another route is expected to be faster.
+    Slower {
+        /// Nanoseconds expected by this route.
+        nanoseconds: u64,
+        /// Nanoseconds expected by the route taken.
+        taken_nanoseconds: u64,
+    },
+    /// Another route was named in the options or the settings.
+    AnotherNamed,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::HostDestination => {
+                f.write_str("it lands in device memory, and the destination is host memory")
+            }
+            Self::NotBuilt => f.write_str("this version of gpumap cannot read this way yet"),
+            Self::NotMapped => f.write_str("the map is empty, so nothing is mapped"),
+            Self::Refused { call, errno } => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "{call} is refused to this process ({error})")
+            }
+            Self::Slower {
+                nanoseconds,
+                taken_nanoseconds,
+            } => write!(
+                f,
+                "expected to take {:.1} µs, and the route taken {:.1} µs",
+                micros(*nanoseconds),
+                micros(*taken_nanoseconds)
+            ),
+            Self::AnotherNamed => f.write_str("another route was named"),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn micros(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1000.0
+}
+
+/// A route that failed before its first byte, and the route that took over.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Fallback {
+    /// The route that failed.
+    pub from: Route,
+    /// The route that moved the bytes.
+    pub to: Route,
+    /// Why it failed.
+    pub error: std::io::Error,
+}
+
+/// What one route did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RouteUse {
+    /// Bytes that it moved.
+    pub bytes: u64,
+    /// Operations (system calls) that it took.
+    pub ops: u64,
+    /// The engine, for routes that have several.
+    pub engine: Option<Engine>,
+}
+
+/// Pages of a request, and how many of them were resident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ResidentPages {
+    /// Pages resident in the page cache.
+    pub resident: u64,
+    /// Pages that the request touches, one that several rows touch counted for each.
+    pub pages: u64,
+}
+
+/// The report that comes back from every read.
+///
+/// ```
+/// use gpumap::{Mmap, ReadOptions, Route};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("weights.bin");
+/// # std::fs::write(&path, [7u8; 10_000])?;
+/// let map = Mmap::open(&path)?;
+/// let mut bytes = [0u8; 64];
+/// let report = map.read_with(100..164, &mut bytes, ReadOptions::new().route(Route::Mapped))?;
+/// assert_eq!(report.route(Route::Mapped).map(|used| used.bytes), Some(64));
+/// assert!(report.reason(Route::Buffered).is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// Bytes that landed in the destination.
+    pub bytes: u64,
+    /// Rows asked for; 1 for a read of one range.
+    pub rows: u64,
+    /// From the call to its return.
+    pub elapsed: Duration,
+    /// Routes that failed before their first byte. Neither `buffered` nor `mapped` falls back:
+    /// where they fail the read fails.
+    pub fallbacks: Vec<Fallback>,
+    /// What was resident before; `None` unless measured and known.
+    pub residency_before: Option<ResidentPages>,
+    /// Bytes that the threads of this read caused to be read from storage, read-ahead included;
+    /// `None` unless measured and known. Source: `read_bytes` of `/proc/thread-self/io`.
+    pub storage_read_bytes: Option<u64>,
+    pub(crate) routes: [RouteUse; Route::ALL.len()],
+    pub(crate) reasons: [Option<Reason>; Route::ALL.len()],
+}
+
+impl Report {
+    /// What a route did; `None` where it moved nothing.
+    #[must_use]
+    pub fn route(&self, route: Route) -> Option<RouteUse> {
+        Some(self.routes[route.index()]).filter(|used| used.ops > 0)
+    }
+
+    /// Why a route was not taken; `None` for the one that was.
+    #[must_use]
+    pub fn reason(&self, route: Route) -> Option<Reason> {
+        self.reasons[route.index()]
+    }
+
+    pub(crate) fn add(&mut self, route: Route, moved: RouteUse) {
+        let used = &mut self.routes[route.index()];
+        used.bytes += moved.bytes;
+        used.ops += moved.ops;
+        used.engine = moved.engine.or(used.engine);
+        self.bytes += moved.bytes;
+    }
+}

@@ -1,0 +1,302 @@
+//! What is asked for: ranges of a map, where their bytes go, and how the caller wants it done.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::path::Path;
+
+use bytemuck::AnyBitPattern;
+
+use crate::error::{Error, Result};
+use crate::range::ByteRange;
+use crate::sys::HostSliceMut;
+
+/// How bytes travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// cuFile reads from storage into device memory.
+    Gds,
+    /// The mapping is the source.
+    Mapped,
+    /// `pread` through the page cache.
+    Buffered,
+    /// Past the page cache, with O_DIRECT.
+    Direct,
+}
+
+impl Route {
+    /// All of them. The position in this array is the route's index.
+    pub const ALL: [Self; 4] = [Self::Gds, Self::Mapped, Self::Buffered, Self::Direct];
+
+    /// The name used in options, reports and errors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gds => "gds",
+            Self::Mapped => "mapped",
+            Self::Buffered => "buffered",
+            Self::Direct => "direct",
+        }
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is not a route's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a route; routes are gds, mapped, buffered and direct")]
+pub struct NotARoute;
+
+impl std::str::FromStr for Route {
+    type Err = NotARoute;
+
+    fn from_str(name: &str) -> Result<Self, NotARoute> {
+        Self::ALL
+            .into_iter()
+            .find(|route| route.name() == name)
+            .ok_or(NotARoute)
+    }
+}
+
+/// How a read is to be done. The default leaves every choice to the runtime's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadOptions {
+    pub(crate) route: Option<Route>,
+    pub(crate) workers: Option<usize>,
+    pub(crate) measure: bool,
+}
+
+impl ReadOptions {
+    /// The default.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes this route or fails: a named route never falls back. Default: the setting
+    /// `GPUMAP_ROUTE`.
+    #[must_use]
+    pub fn route(mut self, route: impl Into<Option<Route>>) -> Self {
+        self.route = route.into();
+        self
+    }
+
+    /// Threads that may work on it, the caller's among them; 0 counts as 1. No effect on reads
+    /// of a single piece. Default: the setting `GPUMAP_WORKERS`, which is also the most.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers.max(1));
+        self
+    }
+
+    /// Fills [`Report::residency_before`](crate::Report::residency_before) and
+    /// [`Report::storage_read_bytes`](crate::Report::storage_read_bytes). Costs some
+    /// microseconds for each piece. Default: off.
+    #[must_use]
+    pub fn measure(mut self, measure: bool) -> Self {
+        self.measure = measure;
+        self
+    }
+}
+
+/// Where bytes land, with its length: slices, vectors and arrays of plain data
+/// ([`AnyBitPattern`]: integers, floats, arrays of them, `MaybeUninit<u8>`).
+///
+/// A vector is filled to its length; it never grows. This trait is sealed.
+pub trait Destination: sealed::Landing {}
+
+impl<D: sealed::Landing + ?Sized> Destination for D {}
+
+pub(crate) mod sealed {
+    use super::HostSliceMut;
+
+    /// Turns a destination into memory that routes can write to.
+    pub trait Landing {
+        #[doc(hidden)]
+        fn landing(&mut self) -> HostSliceMut<'_>;
+    }
+}
+
+impl<T: AnyBitPattern> sealed::Landing for [T] {
+    fn landing(&mut self) -> HostSliceMut<'_> {
+        HostSliceMut::new(self)
+    }
+}
+
+impl<T: AnyBitPattern> sealed::Landing for Vec<T> {
+    fn landing(&mut self) -> HostSliceMut<'_> {
+        HostSliceMut::new(self)
+    }
+}
+
+impl<T: AnyBitPattern, const N: usize> sealed::Landing for [T; N] {
+    fn landing(&mut self) -> HostSliceMut<'_> {
+        HostSliceMut::new(self)
+    }
+}
+
+impl<D: sealed::Landing + ?Sized> sealed::Landing for &mut D {
+    fn landing(&mut self) -> HostSliceMut<'_> {
+        (**self).landing()
+    }
+}
+
+impl<D: sealed::Landing + ?Sized> sealed::Landing for Box<D> {
+    fn landing(&mut self) -> HostSliceMut<'_> {
+        (**self).landing()
+    }
+}
+
+/// The rows of a request, relative to the start of the map. They are packed end to end in the
+/// destination, so that a row's place there is the sum of the lengths before it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rows<'r> {
+    /// One contiguous read.
+    One(ByteRange),
+    /// A gather; checked by [`Rows::gather`].
+    Many(&'r [Range<u64>]),
+}
+
+/// One row, or a part of one: bytes of the map that lie together and land together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) row: usize,
+    pub(crate) source: ByteRange,
+}
+
+impl<'r> Rows<'r> {
+    /// Checks every row against the length of the map; gives the rows and the sum of lengths.
+    pub(crate) fn gather(rows: &'r [Range<u64>], map_len: u64, path: &Path) -> Result<(Self, u64)> {
+        let mut total = 0u64;
+        for (at, row) in rows.iter().enumerate() {
+            let checked = ByteRange::new(row.start, row.end).filter(|r| r.end() <= map_len);
+            let Some(checked) = checked else {
+                return Err(Error::OutOfRange {
+                    path: path.to_owned(),
+                    row: Some(at),
+                    range: row.clone(),
+                    len: map_len,
+                });
+            };
+            total = total
+                .checked_add(checked.len())
+                .ok_or_else(|| Error::Overflow {
+                    path: path.to_owned(),
+                })?;
+        }
+        Ok((Self::Many(rows), total))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Many(rows) => rows.len(),
+        }
+    }
+
+    /// Row number `at`, which must exist.
+    fn get(&self, at: usize) -> ByteRange {
+        match self {
+            Self::One(range) => *range,
+            Self::Many(rows) => ByteRange::new(rows[at].start, rows[at].end).unwrap_or_default(),
+        }
+    }
+
+    /// The segments, none of them empty, from `cursor` on for `bytes` bytes.
+    pub(crate) fn segments(
+        self,
+        cursor: Cursor,
+        bytes: u64,
+    ) -> impl Iterator<Item = Segment> + Clone + use<'r> {
+        let mut cursor = cursor;
+        let mut left = bytes;
+        std::iter::from_fn(move || {
+            while left > 0 && cursor.row < self.count() {
+                let row = self.get(cursor.row);
+                let start = row.start() + cursor.skip;
+                let len = (row.end() - start).min(left);
+                let at = cursor.row;
+                left -= len;
+                cursor = if start + len == row.end() {
+                    Cursor {
+                        row: at + 1,
+                        skip: 0,
+                    }
+                } else {
+                    Cursor {
+                        row: at,
+                        skip: cursor.skip + len,
+                    }
+                };
+                if let Some(source) = ByteRange::at(start, len).filter(|s| !s.is_empty()) {
+                    return Some(Segment { row: at, source });
+                }
+            }
+            None
+        })
+    }
+}
+
+/// A place in the packed bytes of a request: `skip` bytes into row number `row`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Cursor {
+    pub(crate) row: usize,
+    pub(crate) skip: u64,
+}
+
+/// Asserts at compile time that uninitialised memory is a destination.
+const _: fn(&mut [MaybeUninit<u8>]) -> HostSliceMut<'_> =
+    <[MaybeUninit<u8>] as sealed::Landing>::landing;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_found_by_its_name_and_index() {
+        for (at, route) in Route::ALL.into_iter().enumerate() {
+            assert_eq!(route.name().parse(), Ok(route));
+            assert_eq!(route.index(), at);
+        }
+        assert_eq!("GDS".parse::<Route>(), Err(NotARoute));
+    }
+
+    #[test]
+    fn rows_are_checked() {
+        let path = Path::new("f");
+        let huge = [0..u64::MAX, 0..u64::MAX];
+        assert!(matches!(
+            Rows::gather(&huge, u64::MAX, path),
+            Err(Error::Overflow { .. })
+        ));
+        let outside = [0..1, 3..9];
+        let error = Rows::gather(&outside, 8, path).unwrap_err();
+        assert!(
+            matches!(error, Error::OutOfRange { row: Some(1), .. }),
+            "{error}"
+        );
+        #[expect(clippy::reversed_empty_ranges, reason = "the mistake under test")]
+        let reversed = [0..1, 5..3];
+        assert!(Rows::gather(&reversed, 8, path).is_err());
+        let (_, total) = Rows::gather(&[2..2, 0..8, 0..8], 8, path).unwrap();
+        assert_eq!(total, 16);
+    }
+
+    #[test]
+    fn segments_skip_empty_rows_and_split_at_the_cursor() {
+        let rows = [0..10, 4..4, 20..25];
+        let (rows, _) = Rows::gather(&rows, 100, Path::new("f")).unwrap();
+        let got: Vec<_> = rows
+            .segments(Cursor { row: 0, skip: 7 }, 6)
+            .map(|s| (s.row, s.source.start(), s.source.end()))
+            .collect();
+        assert_eq!(got, [(0, 7, 10), (2, 20, 23)]);
+    }
+}

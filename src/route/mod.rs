@@ -1,0 +1,87 @@
+//! The routes: one file each, of the same shape. `usable` is pure and answers with a cost or with
+//! the reason why not; `run` moves one piece. Routes know neither each other nor the plan.
+
+pub(crate) mod buffered;
+pub(crate) mod direct;
+pub(crate) mod gds;
+pub(crate) mod mapped;
+
+use std::fs::File;
+use std::io;
+
+use crate::plan::Cost;
+use crate::range::ByteRange;
+use crate::report::Engine;
+use crate::request::Segment;
+use crate::sys::{Mapping, Moved};
+
+/// What a route is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    /// Whether the map has a mapping; an empty one has none.
+    pub(crate) mapped: bool,
+}
+
+/// Where the bytes come from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'s> {
+    pub(crate) file: &'s File,
+    pub(crate) mapping: Option<&'s Mapping>,
+    /// The map's first byte, in the file.
+    pub(crate) offset: u64,
+}
+
+impl Source<'_> {
+    /// A segment's bytes in the file. Opening checked that the whole map fits into 64 bits.
+    fn in_file(&self, segment: Segment) -> ByteRange {
+        segment.source.shifted(self.offset).unwrap_or_default()
+    }
+}
+
+/// Why a piece could not be moved.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A call failed.
+    Call {
+        call: &'static str,
+        at: ByteRange,
+        source: io::Error,
+    },
+    /// The file ended before the segment did.
+    Ended {
+        row: usize,
+        at: ByteRange,
+        available: u64,
+    },
+}
+
+/// What one kind of call costs, measured on a machine that is named where the value stands.
+#[derive(Debug, Clone, Copy)]
+struct Rates {
+    nanoseconds_per_row: u64,
+    picoseconds_per_byte: u64,
+}
+
+impl Rates {
+    fn cost(self, ask: Ask, engine: Option<Engine>) -> Cost {
+        let bytes = ask.bytes.saturating_mul(self.picoseconds_per_byte) / 1000;
+        let rows = ask.rows.saturating_mul(self.nanoseconds_per_row);
+        Cost {
+            nanoseconds: rows.saturating_add(bytes),
+            engine,
+        }
+    }
+}
+
+/// Bytes of the range that lie before the end of a file of `len` bytes.
+fn available(range: ByteRange, len: u64) -> u64 {
+    len.saturating_sub(range.start()).min(range.len())
+}
+
+/// Adds what was moved to what the piece has moved so far.
+fn add(to: &mut Moved, moved: Moved) {
+    to.bytes += moved.bytes;
+    to.ops += moved.ops;
+}

@@ -1,0 +1,184 @@
+//! [`Runtime`]: owns the settings, the parked threads, the staging, the facts, and a list of the
+//! maps that were opened with it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use crate::error::Result;
+use crate::facts::Facts;
+use crate::lock::lock;
+use crate::mmap::{Mapped, Mmap, MmapOptions};
+use crate::settings::{SettingError, Settings};
+use crate::staging::Staging;
+use crate::sys::Identity;
+use crate::workers::Workers;
+
+/// What maps share: settings, parked threads, staging. Cheap to clone; nothing is started or
+/// allocated before it is needed.
+///
+/// ```
+/// use gpumap::{Runtime, Settings};
+/// let mut settings = Settings::default();
+/// settings.set("GPUMAP_WORKERS", "2")?;
+/// let rt = Runtime::builder().settings(settings).build();
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("weights.bin");
+/// # std::fs::write(&path, [7u8; 10_000])?;
+/// assert_eq!(rt.open(&path)?.len(), 10_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    facts: Facts,
+    workers: Workers,
+    staging: Staging,
+    maps: Mutex<HashMap<Identity, Vec<Weak<Mapped>>>>,
+}
+
+/// Builds a [`Runtime`].
+#[derive(Debug, Clone, Default)]
+pub struct RuntimeBuilder {
+    settings: Settings,
+}
+
+impl RuntimeBuilder {
+    /// The settings. Default: the table's defaults; the environment is not read.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// The runtime.
+    #[must_use]
+    pub fn build(self) -> Runtime {
+        let settings = self.settings;
+        let inner = Inner {
+            facts: Facts::default(),
+            workers: Workers::new(settings.workers()),
+            staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
+            maps: Mutex::default(),
+            settings,
+        };
+        Runtime {
+            inner: Arc::new(inner),
+        }
+    }
+}
+
+impl Runtime {
+    /// A builder with default settings.
+    #[must_use]
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// The global runtime, built once, with settings from the environment. It is the only state
+    /// that the whole process shares.
+    ///
+    /// # Errors
+    /// The variable of the environment whose value is not accepted; the same one each time.
+    pub fn global() -> Result<Self, SettingError> {
+        static GLOBAL: OnceLock<Result<Runtime, SettingError>> = OnceLock::new();
+        GLOBAL
+            .get_or_init(|| Ok(Self::builder().settings(Settings::from_env()?).build()))
+            .clone()
+    }
+
+    /// Maps a file. See [`Mmap::open`].
+    ///
+    /// # Errors
+    /// As for [`MmapOptions::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Mmap> {
+        self.options().open(path)
+    }
+
+    /// Options for maps of this runtime.
+    #[must_use]
+    pub fn options(&self) -> MmapOptions {
+        Mmap::options().runtime(self)
+    }
+
+    /// The settings it was built with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    /// Frees the staging memory that no read uses right now; the bytes freed. It is made again
+    /// when needed.
+    pub fn release_staging(&self) -> u64 {
+        self.inner.staging.release()
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.inner.facts
+    }
+
+    pub(crate) fn workers(&self) -> &Workers {
+        &self.inner.workers
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.inner.staging
+    }
+
+    /// Remembers a map, so that an eviction of its file can take down its page tables.
+    pub(crate) fn remember(&self, map: &Arc<Mapped>) {
+        lock(&self.inner.maps)
+            .entry(map.identity)
+            .or_default()
+            .push(Arc::downgrade(map));
+    }
+
+    /// Forgets the maps of a file that are gone.
+    pub(crate) fn forget_gone(&self, identity: Identity) {
+        let mut maps = lock(&self.inner.maps);
+        if let Some(of_file) = maps.get_mut(&identity) {
+            of_file.retain(|map| map.strong_count() > 0);
+            if of_file.is_empty() {
+                maps.remove(&identity);
+            }
+        }
+    }
+
+    /// The maps of a file that were made with this runtime and live.
+    pub(crate) fn maps_of(&self, identity: Identity) -> Vec<Arc<Mapped>> {
+        let maps = lock(&self.inner.maps);
+        maps.get(&identity)
+            .into_iter()
+            .flatten()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_remembered_while_they_live() {
+        let rt = Runtime::builder().build();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [1; 10]).unwrap();
+        for _ in 0..1000 {
+            let map = rt.open(file.path()).unwrap();
+            let clone = map.clone();
+            drop(map);
+            assert_eq!(
+                lock(&rt.inner.maps).values().map(Vec::len).sum::<usize>(),
+                1
+            );
+            drop(clone);
+            assert!(lock(&rt.inner.maps).is_empty());
+        }
+    }
+}

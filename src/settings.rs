@@ -1,0 +1,378 @@
+//! Settings: one table of keys from which come the defaults, the environment's variables,
+//! `cachectl settings` and the table in the README.
+//!
+//! ```
+//! use gpumap::Settings;
+//! let mut settings = Settings::default();
+//! settings.set("GPUMAP_PIECE", "1MiB").unwrap();
+//! assert_eq!(settings.piece_bytes(), 1 << 20);
+//! let error = settings.set("GPUMAP_WORKERS", "many").unwrap_err();
+//! assert!(error.to_string().contains("1 to 1024"));
+//! ```
+
+use std::time::Duration;
+
+use crate::request::Route;
+
+/// One key of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// Its name, also the name of the environment's variable.
+    pub name: &'static str,
+    /// The default, as text that [`Settings::set`] accepts.
+    pub default: &'static str,
+    /// The unit of the value.
+    pub unit: &'static str,
+    /// What is accepted, in words.
+    pub accepted: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    store: fn(&mut Settings, &str) -> Option<()>,
+    show: fn(&Settings) -> String,
+}
+
+/// Every key. The order is that of the README's table.
+pub static KEYS: [Key; 6] = [
+    Key {
+        name: "GPUMAP_ROUTE",
+        default: "auto",
+        unit: "name",
+        accepted: "auto, buffered, mapped, direct or gds",
+        doc: "the route of reads that name none; auto takes the cheapest that can serve the read",
+        store: |s, text| {
+            s.route = if text == "auto" {
+                None
+            } else {
+                Some(text.parse().ok()?)
+            };
+            Some(())
+        },
+        show: |s| {
+            s.route
+                .map_or_else(|| "auto".to_owned(), |route| route.to_string())
+        },
+    },
+    Key {
+        name: "GPUMAP_WORKERS",
+        default: "auto",
+        unit: "threads",
+        accepted: "auto (one for each core) or a number from 1 to 1024",
+        doc: "threads that one read may use, the caller's own among them; parked when idle",
+        store: |s, text| {
+            s.workers = if text == "auto" {
+                cores()
+            } else {
+                within(text.parse().ok()?, 1, 1024)?
+            };
+            Some(())
+        },
+        show: |s| s.workers.to_string(),
+    },
+    Key {
+        name: "GPUMAP_PIECE",
+        default: "4MiB",
+        unit: "bytes",
+        accepted: "4KiB to 1GiB",
+        doc: "what a worker moves at once, and the size of a staging slot; a read of one piece stays on the caller's thread",
+        store: |s, text| {
+            s.piece_bytes = within(parse_bytes(text)?, 4 << 10, 1 << 30)?;
+            Some(())
+        },
+        show: |s| s.piece_bytes.to_string(),
+    },
+    Key {
+        name: "GPUMAP_STAGING",
+        default: "64MiB",
+        unit: "bytes",
+        accepted: "4KiB to 1TiB, and never less than one piece is used",
+        doc: "the most memory that staging slots take; at the bound a worker waits for a slot",
+        store: |s, text| {
+            s.staging_bytes = within(parse_bytes(text)?, 4 << 10, 1 << 40)?;
+            Some(())
+        },
+        show: |s| s.staging_bytes.to_string(),
+    },
+    Key {
+        name: "GPUMAP_EVICT_WAIT",
+        default: "2000",
+        unit: "milliseconds",
+        accepted: "0 to 600000",
+        doc: "how long an eviction goes on trying while pages stay that may still go",
+        store: |s, text| {
+            s.evict_wait = Duration::from_millis(within(text.parse().ok()?, 0, 600_000)?);
+            Some(())
+        },
+        show: |s| s.evict_wait.as_millis().to_string(),
+    },
+    Key {
+        name: "GPUMAP_RESIDENCY_WINDOW",
+        default: "128MiB",
+        unit: "bytes",
+        accepted: "1MiB to 1GiB",
+        doc: "bytes of a file that one mincore call is asked about; bounds the memory for it",
+        store: |s, text| {
+            s.residency_window = within(parse_bytes(text)?, 1 << 20, 1 << 30)?;
+            Some(())
+        },
+        show: |s| s.residency_window.to_string(),
+    },
+];
+
+/// Where a value came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The table's default.
+    Default,
+    /// A variable of the environment.
+    Environment,
+    /// The program, by [`Settings::set`].
+    Program,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Environment => "environment",
+            Self::Program => "program",
+        })
+    }
+}
+
+/// The value of every key. Belongs to one [`Runtime`](crate::Runtime) once that is built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    route: Option<Route>,
+    workers: usize,
+    piece_bytes: u64,
+    staging_bytes: u64,
+    evict_wait: Duration,
+    residency_window: u64,
+    origins: [Origin; KEYS.len()],
+}
+
+/// A value that is not accepted, or a key that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the setting {key} cannot be {value:?}; accepted: {accepted}")]
+pub struct SettingError {
+    /// The key.
+    pub key: String,
+    /// The value that was given.
+    pub value: String,
+    /// What would be accepted.
+    pub accepted: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let mut settings = Self {
+            route: None,
+            workers: 0,
+            piece_bytes: 0,
+            staging_bytes: 0,
+            evict_wait: Duration::ZERO,
+            residency_window: 0,
+            origins: [Origin::Default; KEYS.len()],
+        };
+        for key in &KEYS {
+            let stored = (key.store)(&mut settings, key.default);
+            debug_assert!(
+                stored.is_some(),
+                "the default of {} is not accepted",
+                key.name
+            );
+        }
+        settings
+    }
+}
+
+impl Settings {
+    /// The defaults, overlaid by the environment's variables.
+    ///
+    /// # Errors
+    /// The first variable whose value is not accepted.
+    pub fn from_env() -> Result<Self, SettingError> {
+        let mut settings = Self::default();
+        for key in &KEYS {
+            if let Some(value) = std::env::var_os(key.name) {
+                settings.store(key.name, &value.to_string_lossy(), Origin::Environment)?;
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Sets one key by its name, to a value as it would stand in the environment.
+    ///
+    /// # Errors
+    /// An unknown key, or a value that is not accepted; nothing is changed then.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
+        self.store(key, value, Origin::Program)
+    }
+
+    fn store(&mut self, name: &str, value: &str, origin: Origin) -> Result<(), SettingError> {
+        let refused = |accepted: String| SettingError {
+            key: name.to_owned(),
+            value: value.to_owned(),
+            accepted,
+        };
+        let at = KEYS
+            .iter()
+            .position(|key| key.name == name)
+            .ok_or_else(|| {
+                let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+                refused(format!("one of the keys {}", names.join(", ")))
+            })?;
+        (KEYS[at].store)(self, value.trim())
+            .ok_or_else(|| refused(KEYS[at].accepted.to_owned()))?;
+        self.origins[at] = origin;
+        Ok(())
+    }
+
+    /// Every key with its value as text and where that came from, in the order of [`KEYS`].
+    pub fn entries(&self) -> impl Iterator<Item = (&'static Key, String, Origin)> {
+        KEYS.iter()
+            .zip(self.origins)
+            .map(|(key, origin)| (key, (key.show)(self), origin))
+    }
+
+    /// `GPUMAP_ROUTE`: the route of reads that name none; `None` means automatic.
+    #[must_use]
+    pub const fn route(&self) -> Option<Route> {
+        self.route
+    }
+
+    /// `GPUMAP_WORKERS`: threads that one read may use, at least 1.
+    #[must_use]
+    pub const fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// `GPUMAP_PIECE`: bytes that a worker moves at once.
+    #[must_use]
+    pub const fn piece_bytes(&self) -> u64 {
+        self.piece_bytes
+    }
+
+    /// `GPUMAP_STAGING`: the most memory that staging slots take, in bytes; at least one piece.
+    #[must_use]
+    pub fn staging_bytes(&self) -> u64 {
+        self.staging_bytes.max(self.piece_bytes)
+    }
+
+    /// `GPUMAP_EVICT_WAIT`: how long an eviction goes on trying.
+    #[must_use]
+    pub const fn evict_wait(&self) -> Duration {
+        self.evict_wait
+    }
+
+    /// `GPUMAP_RESIDENCY_WINDOW`: bytes of a file that one mincore call is asked about.
+    #[must_use]
+    pub const fn residency_window(&self) -> u64 {
+        self.residency_window
+    }
+}
+
+/// A number of bytes with an optional unit: `512`, `4K`, `4KiB` (1024 each), `4kB` (1000),
+/// and so on up to `T`. `None` where it is none or does not fit into 64 bits.
+///
+/// ```
+/// use gpumap::settings::parse_bytes;
+/// assert_eq!(parse_bytes("4K"), Some(4096));
+/// assert_eq!(parse_bytes("1GiB"), Some(1 << 30));
+/// assert_eq!(parse_bytes("1GB"), Some(1_000_000_000));
+/// assert_eq!(parse_bytes("-1"), None);
+/// ```
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let (power, base) = match unit.trim_start() {
+        "" | "B" => (0, 1024),
+        "K" | "k" | "KiB" => (1, 1024),
+        "M" | "m" | "MiB" => (2, 1024),
+        "G" | "g" | "GiB" => (3, 1024),
+        "T" | "t" | "TiB" => (4, 1024),
+        "kB" | "KB" => (1, 1000),
+        "MB" => (2, 1000),
+        "GB" => (3, 1000),
+        "TB" => (4, 1000),
+        _ => return None,
+    };
+    number
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(u64::pow(base, power))
+}
+
+fn within<N: PartialOrd>(value: N, least: N, most: N) -> Option<N> {
+    (least <= value && value <= most).then_some(value)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_accepted_and_shown_values_can_be_set_again() {
+        let defaults = Settings::default();
+        for (key, shown, origin) in defaults.entries() {
+            assert_eq!(origin, Origin::Default);
+            let mut again = Settings::default();
+            (key.store)(&mut again, key.default).expect(key.name);
+            again.set(key.name, &shown).expect(key.name);
+            assert_eq!((key.show)(&again), shown, "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn a_bad_value_names_key_value_and_what_is_accepted_and_changes_nothing() {
+        let bad = [
+            ("GPUMAP_ROUTE", "fastest"),
+            ("GPUMAP_WORKERS", "0"),
+            ("GPUMAP_WORKERS", "1025"),
+            ("GPUMAP_PIECE", "1"),
+            ("GPUMAP_PIECE", "99999999999999999999"),
+            ("GPUMAP_STAGING", "2TiB"),
+            ("GPUMAP_EVICT_WAIT", "-1"),
+            ("GPUMAP_RESIDENCY_WINDOW", "1 furlong"),
+        ];
+        for (key, value) in bad {
+            let mut settings = Settings::default();
+            let error = settings.set(key, value).unwrap_err();
+            let accepted = KEYS.iter().find(|k| k.name == key).unwrap().accepted;
+            let said = error.to_string();
+            assert!(
+                said.contains(key) && said.contains(value) && said.contains(accepted),
+                "{said}"
+            );
+            assert_eq!(settings, Settings::default());
+        }
+        let unknown = Settings::default().set("GPUMAP_SPEED", "1").unwrap_err();
+        assert!(unknown.to_string().contains("GPUMAP_ROUTE"), "{unknown}");
+    }
+
+    #[test]
+    fn bytes_with_units() {
+        let cases = [
+            ("0", Some(0)),
+            ("512B", Some(512)),
+            ("4 KiB", Some(4096)),
+            ("3M", Some(3 << 20)),
+            ("2TB", Some(2_000_000_000_000)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("16777216T", None),
+            ("", None),
+            ("K", None),
+            ("4X", None),
+            ("1.5G", None),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(parse_bytes(text), bytes, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Memory that bytes land in.
+
+use std::marker::PhantomData;
+
+use bytemuck::AnyBitPattern;
+
+/// A borrowed piece of host memory that may be uninitialised and that takes any bytes.
+///
+/// Only this room writes to it. It cannot be read through, so uninitialised memory is harmless.
+#[derive(Debug)]
+pub struct HostSliceMut<'a> {
+    start: *mut u8,
+    len: usize,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: it stands for a `&mut [T]` of plain data, which may be sent to another thread: it is the
+// only way to the memory while it lives, and `AnyBitPattern` types own nothing (`Copy + 'static`).
+unsafe impl Send for HostSliceMut<'_> {}
+
+impl<'a> HostSliceMut<'a> {
+    /// The memory of a slice of plain data: every bit pattern is a value of `T`, so that writing
+    /// any bytes into it leaves it valid.
+    pub(crate) fn new<T: AnyBitPattern>(slice: &'a mut [T]) -> Self {
+        let len = size_of_val(slice);
+        Self {
+            start: slice.as_mut_ptr().cast(),
+            len,
+            borrow: PhantomData,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes the first `len` bytes (all, where it has fewer) off the front.
+    pub(crate) fn split_to(&mut self, len: u64) -> HostSliceMut<'a> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(self.len);
+        let front = Self {
+            start: self.start,
+            len,
+            borrow: PhantomData,
+        };
+        // SAFETY: `len <= self.len`, so the new start is inside the slice or one past its end.
+        self.start = unsafe { self.start.add(len) };
+        self.len -= len;
+        front
+    }
+
+    pub(super) fn start(&mut self) -> *mut u8 {
+        self.start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_stay_inside() {
+        let mut words = [0u32; 4];
+        let mut rest = HostSliceMut::new(&mut words);
+        assert_eq!(rest.len(), 16);
+        assert_eq!(rest.split_to(10).len(), 10);
+        assert_eq!(rest.split_to(u64::MAX).len(), 6);
+        assert_eq!(rest.split_to(1).len(), 0);
+    }
+}

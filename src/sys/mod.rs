@@ -1,0 +1,26 @@
+//! The room for Linux.
+//!
+//! # Safety
+//! System calls take addresses and lengths that the compiler cannot check. Everything unsafe that
+//! the crate asks of the kernel is in this folder, one small file for each family of calls; each
+//! function here is safe to call with any arguments, or is `unsafe` and says what the caller must
+//! hold to. Addresses of mappings do not leave this room, except by `Mmap::as_slice`.
+#![allow(unsafe_code)]
+
+mod advise;
+mod buffer;
+mod cachestat;
+mod file;
+mod host_slice;
+mod io_account;
+mod mapping;
+mod read;
+
+pub(crate) use advise::{drop_pages, page_size, sync_data};
+pub(crate) use buffer::AlignedBuffer;
+pub(crate) use cachestat::{CacheCounts, cachestat, cachestat_refused_to_all};
+pub(crate) use file::{FileSystem, Identity, Stat, open_regular, opened_path, regular};
+pub(crate) use host_slice::HostSliceMut;
+pub(crate) use io_account::{process_storage_read_bytes, thread_storage_read_bytes};
+pub(crate) use mapping::{Mapping, vm_readv_refused};
+pub(crate) use read::{Moved, read_full_at};

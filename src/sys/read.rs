@@ -1,0 +1,56 @@
+//! pread(2).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::HostSliceMut;
+
+/// Bytes moved, and the system calls that it took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moved {
+    pub(crate) bytes: u64,
+    pub(crate) ops: u64,
+}
+
+/// Reads from `offset` until the destination is full or the file ends. What had been moved when
+/// an error came stands in `moved`.
+///
+/// pread(2) may return fewer bytes than asked for; 0 means the end of the file.
+pub(crate) fn read_full_at(
+    fd: BorrowedFd<'_>,
+    mut destination: HostSliceMut<'_>,
+    offset: u64,
+    moved: &mut Moved,
+) -> io::Result<()> {
+    let mut offset = offset;
+    while destination.len() > 0 {
+        let at =
+            i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        // SAFETY: the destination is writable for its length and nobody else can reach it while
+        // we hold it exclusively; the kernel writes at most that many bytes, before it returns.
+        let got = unsafe {
+            libc::pread(
+                fd.as_raw_fd(),
+                destination.start().cast(),
+                destination.len(),
+                at,
+            )
+        };
+        moved.ops += 1;
+        match u64::try_from(got) {
+            Ok(0) => return Ok(()),
+            Ok(got) => {
+                moved.bytes += got;
+                offset += got;
+                destination.split_to(got);
+            }
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
+}
