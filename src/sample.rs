@@ -31,6 +31,10 @@ use crate::residency::{Counter, Residency};
 use crate::sys::{self, HostSliceMut, Moved};
 use crate::target::{Opened, Target};
 
+/// How often a file is read to make it warm: where the kernel reclaims memory ahead of need
+/// (DAMON, memory limits) single pages go again within milliseconds.
+const WARMING_TRIES: u32 = 3;
+
 /// The state of a file in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
@@ -221,7 +225,10 @@ impl<'t> Sampler<'t> {
 /// Reads what is missing, and counts what is up to date afterwards.
 fn make_warm(opened: &Opened) -> Result<(Residency, Option<Void>)> {
     let mut now = Counter::new(opened).settled()?;
-    if !now.is_warm() {
+    for _ in 0..WARMING_TRIES {
+        if now.is_warm() || !now.is_trusted() {
+            break;
+        }
         read_all(opened)?;
         now = Counter::new(opened).settled()?;
     }

@@ -1,0 +1,267 @@
+//! The cases, each with its peer and the ratio (the peer's time divided by ours) it is to reach.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use gpumap::{Mmap, ReadOptions, Route, Runtime, Settings, evict};
+
+use crate::pairs::{Series, measure};
+use crate::raw;
+use crate::scene::{LARGE, SMALL, Scene, warm};
+
+/// One comparison.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) peer: &'static str,
+    pub(crate) target_ratio: f64,
+    pub(crate) run: fn(&Scene, usize, &Path) -> Result<Series, String>,
+}
+
+const MIB: usize = 1 << 20;
+
+/// Every comparison.
+pub(crate) static ALL: &[Case] = &[
+    Case {
+        name: "warm-in-order-whole-1",
+        what: "1 GiB warm, in order, 1 MiB blocks, 1 worker, into a destination of 1 GiB",
+        peer: "pread loop",
+        target_ratio: 1.0,
+        run: |scene, pairs, _| in_order(scene, pairs, false),
+    },
+    Case {
+        name: "warm-in-order-reused-1",
+        what: "1 GiB warm, in order, 1 MiB blocks, 1 worker, into one block of memory, reused",
+        peer: "pread loop",
+        target_ratio: 1.0,
+        run: |scene, pairs, _| in_order(scene, pairs, true),
+    },
+    Case {
+        name: "warm-in-order-2",
+        what: "4 × 1 GiB warm, in order, 1 MiB blocks, 2 workers, into 8 MiB of memory, reused",
+        peer: "fio psync, 2 jobs",
+        target_ratio: 1.0,
+        run: |scene, pairs, _| two_workers(scene, pairs),
+    },
+    Case {
+        name: "small-read",
+        what: "4 KiB warm, 200000 times; the target is the bare call's time plus 1.5 µs",
+        peer: "bare pread",
+        target_ratio: 0.0,
+        run: |scene, pairs, _| small_read(scene, pairs),
+    },
+    Case {
+        name: "evict",
+        what: "evict of 4 GiB cached",
+        peer: "bare fdatasync + posix_fadvise",
+        target_ratio: 1.0 / 1.2,
+        run: |scene, pairs, _| evict_large(scene, pairs),
+    },
+    Case {
+        name: "status-vmtouch",
+        what: "the whole process: what is cached of a file of 4 GiB, all of it cached",
+        peer: "vmtouch",
+        target_ratio: 10.0,
+        run: |scene, pairs, cachectl| status(scene, pairs, cachectl, &["vmtouch"]),
+    },
+    Case {
+        name: "status-fincore",
+        what: "the whole process: what is cached of a file of 4 GiB, all of it cached",
+        peer: "fincore",
+        target_ratio: 10.0,
+        run: |scene, pairs, cachectl| status(scene, pairs, cachectl, &["fincore"]),
+    },
+];
+
+fn in_order(scene: &Scene, pairs: usize, reuse: bool) -> Result<Series, String> {
+    let path = scene.small()?;
+    let map = runtime("1MiB", 1)?.open(path).map_err(said)?;
+    let file = File::open(path).map_err(said)?;
+    let size = if reuse { MIB } else { 1 << 30 };
+    let mut destination = vec![1u8; size];
+    let destination = std::cell::RefCell::new(&mut destination);
+    let options = ReadOptions::new().workers(1);
+    measure(
+        pairs,
+        &mut || {
+            let into = &mut **destination.borrow_mut();
+            timed(|| {
+                if !reuse {
+                    return map.read_with(.., into, options).map(drop).map_err(said);
+                }
+                let blocks = (0..SMALL).step_by(MIB);
+                blocks.map(|at| at..at + MIB as u64).try_for_each(|block| {
+                    map.read_with(block, into, options).map(drop).map_err(said)
+                })
+            })
+        },
+        &mut || {
+            let into = &mut **destination.borrow_mut();
+            timed(|| raw::pread_loop(&file, into, SMALL, MIB, reuse))
+        },
+    )
+}
+
+fn two_workers(scene: &Scene, pairs: usize) -> Result<Series, String> {
+    const WINDOW: usize = 8 << 20;
+    const ROUNDS: u64 = 4;
+    let path = scene.small()?;
+    let map = runtime("1MiB", 2)?.open(path).map_err(said)?;
+    let mut destination = vec![1u8; WINDOW];
+    measure(
+        pairs,
+        &mut || {
+            timed(|| {
+                for _ in 0..ROUNDS {
+                    for at in (0..SMALL).step_by(WINDOW) {
+                        map.read(at..at + WINDOW as u64, &mut destination)
+                            .map_err(said)?;
+                    }
+                }
+                Ok(())
+            })
+        },
+        &mut || fio(path, ROUNDS),
+    )
+}
+
+/// Seconds that two jobs of fio take for `rounds` GiB together, by fio's own clock.
+fn fio(path: &Path, rounds: u64) -> Result<f64, String> {
+    let half = SMALL / 2;
+    let out = Command::new("fio")
+        .args([
+            "--name=warm",
+            "--ioengine=psync",
+            "--rw=read",
+            "--bs=1M",
+            "--numjobs=2",
+        ])
+        .args([
+            "--invalidate=0",
+            "--group_reporting",
+            "--thread",
+            "--output-format=json",
+        ])
+        .arg(format!("--size={half}"))
+        .arg(format!("--offset_increment={half}"))
+        .arg(format!("--loops={rounds}"))
+        .arg(format!("--filename={}", path.display()))
+        .output()
+        .map_err(|error| format!("fio: {error}"))?;
+    let text: serde_json::Value = serde_json::from_slice(&out.stdout).map_err(said)?;
+    let speed = text["jobs"][0]["read"]["bw_bytes"]
+        .as_f64()
+        .ok_or("fio gave no figure")?;
+    #[expect(clippy::cast_precision_loss, reason = "a few GiB")]
+    let bytes = (SMALL * rounds) as f64;
+    Ok(bytes / speed)
+}
+
+fn small_read(scene: &Scene, pairs: usize) -> Result<Series, String> {
+    const READS: u64 = 200_000;
+    let path = scene.small()?;
+    let map = Mmap::open(path).map_err(said)?;
+    let file = File::open(path).map_err(said)?;
+    let place = |read: u64| read.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (SMALL / 4096) * 4096;
+    let mut bytes = [0u8; 4096];
+    let mut raw_bytes = [0u8; 4096];
+    measure(
+        pairs,
+        &mut || {
+            timed(|| {
+                (0..READS)
+                    .map(place)
+                    .try_for_each(|at| map.read(at..at + 4096, &mut bytes).map(drop).map_err(said))
+            })
+        },
+        &mut || {
+            timed(|| {
+                (0..READS).map(place).try_for_each(|at| {
+                    std::os::unix::fs::FileExt::read_exact_at(&file, &mut raw_bytes, at)
+                        .map_err(said)
+                })
+            })
+        },
+    )
+}
+
+fn evict_large(scene: &Scene, pairs: usize) -> Result<Series, String> {
+    let path = scene.large()?;
+    let file = File::open(path).map_err(said)?;
+    measure(
+        pairs.min(9),
+        &mut || {
+            warm(path)?;
+            timed(|| {
+                let gone = evict::file(path).map_err(said)?;
+                if gone.is_cold() {
+                    Ok(())
+                } else {
+                    Err(format!("{:?} pages stayed", gone.after.resident))
+                }
+            })
+        },
+        &mut || {
+            warm(path)?;
+            timed(|| raw::drop_pages(&file))
+        },
+    )
+}
+
+fn status(scene: &Scene, pairs: usize, cachectl: &Path, peer: &[&str]) -> Result<Series, String> {
+    let path = scene.large()?;
+    let pages = (LARGE / 4096).to_string();
+    let shown = Command::new(cachectl)
+        .args(["status", "--json"])
+        .arg(path)
+        .output()
+        .map_err(said)?;
+    if !String::from_utf8_lossy(&shown.stdout).contains(&format!("\"resident_pages\":{pages}")) {
+        return Err(format!(
+            "{} does not say that {pages} pages are cached",
+            cachectl.display()
+        ));
+    }
+    measure(
+        pairs,
+        &mut || process(Command::new(cachectl).arg("status").arg(path)),
+        &mut || process(Command::new(peer[0]).args(&peer[1..]).arg(path)),
+    )
+}
+
+fn process(command: &mut Command) -> Result<f64, String> {
+    let name = command.get_program().display().to_string();
+    timed(|| {
+        let status = command.stdout(Stdio::null()).status();
+        let status = status.map_err(|error| format!("{name}: {error}"))?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("{name}: {status}"))
+        }
+    })
+}
+
+fn runtime(piece: &str, workers: usize) -> Result<Runtime, String> {
+    let mut settings = Settings::default();
+    settings.set("GPUMAP_PIECE", piece).map_err(said)?;
+    settings
+        .set("GPUMAP_WORKERS", &workers.to_string())
+        .map_err(said)?;
+    settings
+        .set("GPUMAP_ROUTE", Route::Buffered.name())
+        .map_err(said)?;
+    Ok(Runtime::builder().settings(settings).build())
+}
+
+fn timed(work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
+    let begun = Instant::now();
+    work()?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

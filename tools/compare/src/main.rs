@@ -1,0 +1,67 @@
+//! gpumap beside its peers: each case as interleaved pairs in one run, with a control, as a record.
+//!
+//! `cargo run --release -p compare -- --machine NAME` prints a line for each case and appends the
+//! records to `benches/record/NAME/DATE.jsonl`. Peers that are not installed are named as missing.
+
+mod cases;
+mod pairs;
+mod raw;
+mod record;
+mod scene;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Runs the comparisons.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Name of the machine, for the folder of the record.
+    #[arg(long)]
+    machine: String,
+    /// Folder for the temporary files; a real disk.
+    #[arg(long, default_value = "/var/tmp")]
+    dir: std::path::PathBuf,
+    /// Folder that holds the records.
+    #[arg(long, default_value = "benches/record")]
+    record: std::path::PathBuf,
+    /// The cachectl to measure; built with --release.
+    #[arg(long, default_value = "target/release/cachectl")]
+    cachectl: std::path::PathBuf,
+    /// Pairs for each case.
+    #[arg(long, default_value_t = 15)]
+    pairs: usize,
+    /// Only cases whose name holds this.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), String> {
+    let mut sheet = record::Sheet::open(&args.record, &args.machine)?;
+    let scene = scene::Scene::new(&args.dir)?;
+    for case in cases::ALL
+        .iter()
+        .filter(|case| case.name.contains(&args.only))
+    {
+        match (case.run)(&scene, args.pairs, &args.cachectl) {
+            Ok(series) => sheet.add(case, &series)?,
+            Err(why) => complain(&format!("{}: not measured: {why}", case.name)),
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "the program's messages")]
+fn complain(message: &str) {
+    eprintln!("compare: {message}");
+}

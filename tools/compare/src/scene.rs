@@ -1,0 +1,80 @@
+//! The files that the cases read.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use tempfile::NamedTempFile;
+
+/// A small and a large file on a real disk, written in order; made when first asked for.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    dir: std::path::PathBuf,
+    small: OnceLock<NamedTempFile>,
+    large: OnceLock<NamedTempFile>,
+}
+
+/// Bytes of the small file.
+pub(crate) const SMALL: u64 = 1 << 30;
+/// Bytes of the large file.
+pub(crate) const LARGE: u64 = 4 << 30;
+
+impl Scene {
+    pub(crate) fn new(dir: &Path) -> Result<Self, String> {
+        Ok(Self {
+            dir: dir.to_owned(),
+            small: OnceLock::new(),
+            large: OnceLock::new(),
+        })
+    }
+
+    /// A file of 1 GiB, cached.
+    pub(crate) fn small(&self) -> Result<&Path, String> {
+        cached(&self.small, &self.dir, SMALL)
+    }
+
+    /// A file of 4 GiB, cached.
+    pub(crate) fn large(&self) -> Result<&Path, String> {
+        cached(&self.large, &self.dir, LARGE)
+    }
+}
+
+fn cached<'f>(cell: &'f OnceLock<NamedTempFile>, dir: &Path, len: u64) -> Result<&'f Path, String> {
+    if cell.get().is_none() {
+        let _ = cell.set(write(dir, len).map_err(|error| format!("{}: {error}", dir.display()))?);
+    }
+    let file = cell.get().ok_or("no file")?;
+    warm(file.path())?;
+    Ok(file.path())
+}
+
+fn write(dir: &Path, len: u64) -> std::io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new_in(dir)?;
+    let mut block = vec![0u8; 1 << 20];
+    for at in 0..len >> 20 {
+        block
+            .iter_mut()
+            .zip(0u64..)
+            .for_each(|(byte, i)| *byte = (at * 31 + i * 7).to_le_bytes()[0]);
+        file.write_all(&block)?;
+    }
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+/// Reads the file by plain reads, and checks that all of it is cached; again where a page was
+/// reclaimed meanwhile.
+pub(crate) fn warm(path: &Path) -> Result<(), String> {
+    let said = |error: std::io::Error| format!("{}: {error}", path.display());
+    for _ in 0..5 {
+        let mut file = std::fs::File::open(path).map_err(said)?;
+        std::io::copy(&mut file, &mut std::io::sink()).map_err(said)?;
+        if gpumap::residency::settled(path)
+            .map_err(|error| error.to_string())?
+            .is_warm()
+        {
+            return Ok(());
+        }
+    }
+    Err(format!("{}: it does not stay cached", path.display()))
+}
