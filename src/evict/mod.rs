@@ -153,7 +153,8 @@ impl Options {
     /// Tries until nothing is left, or trying no longer helps, or the time is up.
     fn until_gone(self, opened: &Opened) -> Result<Residency> {
         let wait = self.wait.unwrap_or(opened.runtime.settings().evict_wait());
-        let deadline = Instant::now() + wait;
+        // None where the wait is so long that it never ends.
+        let deadline = Instant::now().checked_add(wait);
         let mut pause = Duration::from_millis(1);
         let mut fruitless = 0;
         let mut exact = self.exact && !opened.is_whole();
@@ -171,7 +172,8 @@ impl Options {
             left = resident;
             let hopeless = fruitless >= FRUITLESS_TRIES && !in_motion(&now)
                 || opened.file_system.in_memory().is_some();
-            if resident == 0 || hopeless || Instant::now() >= deadline {
+            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if resident == 0 || hopeless || late {
                 return Ok(now);
             }
             std::thread::sleep(pause);
