@@ -132,6 +132,11 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        // In the child of a fork there is nobody to tell, and the queue may be locked for ever: by
+        // a thread that was looking into it, and that stayed behind.
+        if std::process::id() != self.process {
+            return;
+        }
         lock(&self.shared.queue).closed = true;
         self.shared.arrived.notify_all();
     }
