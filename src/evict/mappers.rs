@@ -1,5 +1,6 @@
 //! Which processes have pages of a file in their page tables: `/proc/PID/maps` and `smaps`.
 
+use std::ops::Range;
 use std::path::Path;
 
 use crate::range::ByteRange;
@@ -64,10 +65,12 @@ pub(super) fn of(opened: &Opened) -> Seen {
 fn name_in_maps(opened: &Opened) -> Option<String> {
     let first = ByteRange::at(opened.bytes.start(), 1)?;
     let mapping = Mapping::new(&opened.file, first, false).ok()?;
-    let address = format!("{:x}-", mapping.start_address());
+    let address = mapping.start_address() as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| line.starts_with(&address))?;
-    Some(Entry::parse(line)?.file)
+    // Not by its first address alone: the kernel shows adjoining mappings of a file as one.
+    let entries = maps.lines().filter_map(Entry::parse);
+    let mut around = entries.filter(|entry| entry.addresses.contains(&address));
+    Some(around.next()?.file)
 }
 
 /// The mappings of one process, summed; `None` where it has touched none of them.
@@ -86,6 +89,7 @@ fn mapper(pid: u32, process: &Path, file: &str, bytes: ByteRange) -> Option<Mapp
 
 /// One line of `/proc/PID/maps`.
 struct Entry {
+    addresses: Range<u64>,
     file: String,
     bytes: ByteRange,
 }
@@ -95,11 +99,16 @@ impl Entry {
         let mut fields = line.split_ascii_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
         let hex = |text| u64::from_str_radix(text, 16).ok();
-        let len = hex(end)?.checked_sub(hex(start)?)?;
+        let addresses = hex(start)?..hex(end)?;
+        let len = addresses.end.checked_sub(addresses.start)?;
         let _permissions = fields.next()?;
         let bytes = ByteRange::at(hex(fields.next()?)?, len)?;
         let file = format!("{} {}", fields.next()?, fields.next()?);
-        Some(Self { file, bytes })
+        Some(Self {
+            addresses,
+            file,
+            bytes,
+        })
     }
 }
 
