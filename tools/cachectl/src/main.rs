@@ -1,2 +1,7 @@
-//! stub
-fn main() {}
+//! The program; everything is in the library of this package.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cachectl::main()
+}

@@ -1,0 +1,258 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use gpumap::sample::State;
+
+use crate::expect::Expect;
+use crate::ranges::Bounds;
+use crate::values::{RouteChoice, To, bytes, count, state};
+
+const AFTER: &str = "\
+Exit status:
+  0    done
+  1    done, but the answer is no: an expectation not met, pages that stayed, a sample not valid
+  2    wrong usage, or an error for at least one file; the other files are done all the same
+  130  interrupted
+
+Numbers of bytes take units: 4K, 4KiB (1024 each), 4kB (1000), up to T.
+Settings come from the environment: see `cachectl settings`.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  cachectl status weights.bin
+  cachectl status -r models/ --expect warm     exit 1 unless every file is cached whole
+  cachectl status --expect '>=90%' -q a b      for scripts: nothing printed, see $?
+  cachectl status --map weights.bin            where in the file the cached pages lie
+  find . -name '*.bin' -print0 | cachectl status -0 --files-from - --json";
+
+const EVICT_EXAMPLES: &str = "\
+Dropping loses nothing, but every reader of the file pays for it. It needs no privilege.
+Exit status 1 means that pages stayed, or that it is unknown whether they did.
+
+Examples:
+  cachectl evict weights.bin
+  cachectl evict -r models/ --json
+  cachectl evict --range 1G-2G weights.bin";
+
+const READ_EXAMPLES: &str = "\
+A file of rows has one row a line, OFFSET LENGTH, with units; # begins a comment.
+Large reads go in windows of 256 MiB; times, bytes and pages are those of all windows together.
+
+Examples:
+  cachectl read weights.bin --digest           the same digest as sha256sum
+  cachectl read weights.bin --offset 1M --len 64K --route mapped --measure
+  cachectl read weights.bin --rows rows.txt --workers 8 --json";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  cachectl plan weights.bin
+  cachectl plan weights.bin --rows rows.txt --json     one record a piece, then the reasons";
+
+const BENCH_EXAMPLES: &str = "\
+Lists multiply: every combination is measured. Before each run the state is made and proved; a
+run whose state was not proved is void. Every byte is checked, outside the timed part.
+Without FILE a temporary file is made, and is gone at the end.
+
+Examples:
+  cachectl bench
+  cachectl bench weights.bin --states cold,warm --patterns seq,random --blocks 4K,1M
+  cachectl bench --size 256M --routes buffered,mapped --workers 1,2 --samples 7 --json";
+
+const SETTINGS_EXAMPLES: &str = "\
+Examples:
+  cachectl settings
+  GPUMAP_WORKERS=4 cachectl settings --json";
+
+/// See what part of a file is cached, drop it and verify that it went, read it, and measure cold
+/// against warm.
+#[derive(Debug, Parser)]
+#[command(name = "cachectl", version, after_help = AFTER, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) style: Style,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How to answer.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Style {
+    /// Print one JSON record a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print nothing but errors, and records where --json is given
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Print more
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what part of files is in the page cache
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArgs),
+    /// Drop files from the page cache, and verify that they went
+    #[command(visible_alias = "drop", after_help = EVICT_EXAMPLES)]
+    Evict(EvictArgs),
+    /// Read a file, a range of it, or rows, and tell how the bytes travelled
+    #[command(after_help = READ_EXAMPLES)]
+    Read(ReadArgs),
+    /// Show how a read would be done, without doing it
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(PlanArgs),
+    /// Measure cold against warm
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+    /// Show every setting, its value, and where that comes from
+    #[command(after_help = SETTINGS_EXAMPLES)]
+    Settings,
+}
+
+/// Which files.
+#[derive(Debug, Args)]
+pub(crate) struct NameArgs {
+    /// Files; with -r also directories. Each file counts once, by whatever names it is given
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<OsString>,
+    /// Take the regular files in directories, following no symbolic links in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// With -r: stay on the file system of each directory named
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+    /// Take names from this file too, one a line; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) files_from: Option<OsString>,
+    /// Names in --files-from end with NUL, not with a line break
+    #[arg(short = '0', long, requires = "files_from")]
+    pub(crate) null: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
+    /// Look at this part of each file only: 4K-1M, 100M- (to the end), -1G (from the start)
+    #[arg(long, value_name = "START-END", allow_hyphen_values = true)]
+    pub(crate) range: Option<Bounds>,
+    /// Exit 1 unless every file is: cold, warm, or as '>=90%' says (also <=, >, <, =)
+    #[arg(long, value_name = "STATE")]
+    pub(crate) expect: Option<Expect>,
+    /// Show where in each file the cached pages lie
+    #[arg(long)]
+    pub(crate) map: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvictArgs {
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
+    /// Drop this part of each file only: 4K-1M, 100M- (to the end), -1G (from the start)
+    #[arg(long, value_name = "START-END", allow_hyphen_values = true)]
+    pub(crate) range: Option<Bounds>,
+    /// With --range: leave large folios that reach over its edges
+    #[arg(long)]
+    pub(crate) no_exact: bool,
+    /// Go on so many milliseconds while pages stay that may still go [default: GPUMAP_EVICT_WAIT]
+    #[arg(long, value_name = "MS")]
+    pub(crate) wait: Option<u64>,
+    /// Instead of files: drop the pages of every file of the host (needs root; all processes pay)
+    #[arg(long, conflicts_with_all = ["files", "files_from", "recursive", "range", "no_exact", "wait"])]
+    pub(crate) system: bool,
+}
+
+/// What is asked for of a file.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    /// The file
+    pub(crate) file: OsString,
+    /// This part only: 4K-1M, 100M- (to the end), -1G (from the start) [default: all]
+    #[arg(long, value_name = "START-END", allow_hyphen_values = true, conflicts_with_all = ["offset", "len", "rows"])]
+    pub(crate) range: Option<Bounds>,
+    /// First byte [default: 0]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, conflicts_with = "rows")]
+    pub(crate) offset: Option<u64>,
+    /// How many bytes [default: to the end]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, conflicts_with = "rows")]
+    pub(crate) len: Option<u64>,
+    /// Rows, one a line: OFFSET LENGTH; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rows: Option<OsString>,
+    /// Where the bytes go: host, or gpu:N
+    #[arg(long, default_value = "host")]
+    pub(crate) to: To,
+    /// auto, buffered, mapped, direct or gds; a named one is taken or it is an error
+    /// [default: GPUMAP_ROUTE]
+    #[arg(long)]
+    pub(crate) route: Option<RouteChoice>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
+    /// Threads, this one among them [default: GPUMAP_WORKERS]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<u64>,
+    /// Tell what was resident before each window, and what came from storage
+    #[arg(long)]
+    pub(crate) measure: bool,
+    /// Tell the SHA-256 of the bytes as they lie in the destination
+    #[arg(long)]
+    pub(crate) digest: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// The file to read; it is never written [default: a temporary one of --size bytes]
+    pub(crate) file: Option<OsString>,
+    /// States: cold, warm
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = state, default_value = "cold,warm")]
+    pub(crate) states: Vec<State>,
+    /// Patterns: seq, random
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["seq", "random"], default_value = "seq,random")]
+    pub(crate) patterns: Vec<String>,
+    /// Bytes of a piece (seq) or row (random) [default: 1M for seq, 4K for random]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
+    pub(crate) blocks: Vec<u64>,
+    /// Where the bytes go: host, or gpu:N
+    #[arg(long, default_value = "host")]
+    pub(crate) to: To,
+    /// Routes: auto, buffered, mapped, direct, gds
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "auto"
+    )]
+    pub(crate) routes: Vec<RouteChoice>,
+    /// Threads of a read, the caller's among them [default: GPUMAP_WORKERS]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) workers: Vec<usize>,
+    /// Samples of each combination
+    #[arg(long, value_name = "N", default_value = "5", value_parser = count)]
+    pub(crate) samples: u64,
+    /// Rows of a random sample [default: distinct ones, in at most 1/64 of the pages]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) rows: Option<u64>,
+    /// Bytes under test, from the start of the file [default: 1G, or all of a smaller FILE]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) size: Option<u64>,
+    /// Folder of the temporary file [default: one that is on storage]
+    #[arg(long, value_name = "DIR", conflicts_with = "file")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Seed of the temporary file's bytes and of the order of rows
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+}

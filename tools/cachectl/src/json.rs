@@ -1,0 +1,413 @@
+//! What `--json` prints: one record a line, each with the version of the schema and its kind.
+//!
+//! Within a version fields are added, never renamed, removed or given another meaning. `null`
+//! means unknown, or not asked for; it is never a number made up. Names of files that are not
+//! UTF-8 stand in `path` with replacement characters, and in `path_bytes` byte for byte.
+//!
+//! ```
+//! use cachectl::json::{Line, Record};
+//! let text = r#"{"schema":1,"kind":"total","files":2,"errors":0,"pages":10,"resident_pages":4}"#;
+//! let line: Line = serde_json::from_str(text)?;
+//! let Record::Total(total) = line.record else { panic!() };
+//! assert_eq!((total.files, total.resident_pages), (2, Some(4)));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the records in this file.
+pub const SCHEMA: u32 = 1;
+
+/// One line of output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What it tells; its variant is the field `kind`.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+impl Line {
+    /// A line of this version.
+    #[must_use]
+    pub fn new(record: impl Into<Record>) -> Self {
+        Self {
+            schema: SCHEMA,
+            record: record.into(),
+        }
+    }
+}
+
+/// Every kind of record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Record {
+    /// `status`: one file.
+    File(FileRecord),
+    /// `status`: all files together, at the end.
+    Total(TotalRecord),
+    /// `evict`: one file.
+    Evict(EvictRecord),
+    /// `evict --system`.
+    EvictSystem(EvictSystemRecord),
+    /// `read`.
+    Read(ReadRecord),
+    /// `bench`: one run.
+    Sample(SampleRecord),
+    /// `bench`: all runs of one combination.
+    Summary(SummaryRecord),
+    /// `plan`: one piece.
+    Plan(PlanRecord),
+    /// `plan`: all pieces together, and the reasons, at the end.
+    PlanTotal(PlanTotalRecord),
+    /// `settings`: one key.
+    Setting(SettingRecord),
+}
+
+/// The name of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Name {
+    /// As it was given, or found in a directory.
+    pub path: String,
+    /// Its bytes in lower-case hexadecimal; only where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<String>,
+}
+
+impl From<&Path> for Name {
+    fn from(path: &Path) -> Self {
+        let bytes = path.as_os_str().as_bytes();
+        Self {
+            path: path.to_string_lossy().into_owned(),
+            path_bytes: path.to_str().is_none().then(|| hex(bytes)),
+        }
+    }
+}
+
+/// Bytes in lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// `status`: what part of one file is in the page cache.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// The file.
+    #[serde(flatten)]
+    pub name: Name,
+    /// Its length.
+    pub size_bytes: Option<u64>,
+    /// Bytes of a page.
+    pub page_size_bytes: Option<u64>,
+    /// Pages of the file, or of the range asked about.
+    pub pages: Option<u64>,
+    /// How many of them are in the page cache.
+    pub resident_pages: Option<u64>,
+    /// Dirty pages; the kernel counts whole folios.
+    pub dirty_pages: Option<u64>,
+    /// Pages being written to storage.
+    pub writeback_pages: Option<u64>,
+    /// Pages cached behind the end of the file.
+    pub beyond_end_pages: Option<u64>,
+    /// The call that answered: `cachestat` or `mincore`.
+    pub source: Option<String>,
+    /// Whether `resident_pages` is an answer, as opposed to unknown.
+    pub trusted: bool,
+    /// What went wrong with this file.
+    pub error: Option<String>,
+}
+
+/// `status`: all files together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TotalRecord {
+    /// Files looked at, each once, without those in `errors`.
+    pub files: u64,
+    /// Names that gave an error.
+    pub errors: u64,
+    /// Pages of these files.
+    pub pages: u64,
+    /// How many of them are in the page cache; unknown as soon as it is for one file.
+    pub resident_pages: Option<u64>,
+}
+
+/// `evict`: what was dropped of one file, and what stayed and why.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EvictRecord {
+    /// The file.
+    #[serde(flatten)]
+    pub name: Name,
+    /// First byte of what was to go.
+    pub offset_bytes: Option<u64>,
+    /// Bytes that were to go.
+    pub len_bytes: Option<u64>,
+    /// Pages that these touch.
+    pub pages: Option<u64>,
+    /// Pages in the page cache before.
+    pub resident_before_pages: Option<u64>,
+    /// Pages in the page cache afterwards.
+    pub resident_after_pages: Option<u64>,
+    /// Dirty pages afterwards.
+    pub dirty_pages: Option<u64>,
+    /// Pages being written to storage afterwards.
+    pub writeback_pages: Option<u64>,
+    /// Why pages stayed; empty where none did.
+    pub causes: Vec<CauseRecord>,
+    /// Processes that have pages of it in their page tables, as far as they are visible.
+    pub mapped_by: Vec<MapperRecord>,
+    /// What went wrong with this file.
+    pub error: Option<String>,
+}
+
+/// Why pages stayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CauseRecord {
+    /// What kind of cause.
+    pub kind: String,
+    /// How many pages, where that is known.
+    pub pages: Option<u64>,
+    /// What shows it.
+    pub evidence: String,
+}
+
+/// A process that maps the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapperRecord {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub command: String,
+}
+
+/// `evict --system`: what dropping everything did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EvictSystemRecord {
+    /// `Cached` of `/proc/meminfo` before.
+    pub cached_before_bytes: Option<u64>,
+    /// The same afterwards.
+    pub cached_after_bytes: Option<u64>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// `read`: one read of one file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ReadRecord {
+    /// The file.
+    #[serde(flatten)]
+    pub name: Name,
+    /// First byte of the range; `null` for rows.
+    pub offset_bytes: Option<u64>,
+    /// Bytes asked for, of the range or of all rows together.
+    pub len_bytes: Option<u64>,
+    /// Rows asked for; 1 for a range.
+    pub rows: Option<u64>,
+    /// Where the bytes went: `host`.
+    pub destination: String,
+    /// SHA-256, in lower-case hexadecimal, of the bytes as they lie in the destination.
+    pub digest: Option<String>,
+    /// How long the reading took; hashing and memory are not in it.
+    pub seconds: Option<f64>,
+    /// How the bytes travelled.
+    pub report: Option<ReportRecord>,
+    /// What went wrong. `report` then tells of the windows that were read before.
+    pub error: Option<String>,
+}
+
+/// How bytes travelled.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReportRecord {
+    /// Bytes that landed in the destination.
+    pub bytes: u64,
+    /// What each route did, by its name; routes that moved nothing are not there.
+    pub routes: BTreeMap<String, RouteRecord>,
+    /// Why the other routes were not taken, by their names.
+    pub reasons: BTreeMap<String, String>,
+    /// Routes that failed before their first byte.
+    pub fallbacks: Vec<FallbackRecord>,
+    /// What was resident before; `null` unless measured and known.
+    pub residency_before: Option<ResidentRecord>,
+    /// Bytes read from storage, read-ahead included; `null` unless measured and known.
+    pub storage_read_bytes: Option<u64>,
+}
+
+/// What one route did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RouteRecord {
+    /// Bytes that it moved.
+    pub bytes: u64,
+    /// Operations (system calls) that it took.
+    pub ops: u64,
+    /// The engine, for routes that have several.
+    pub engine: Option<String>,
+}
+
+/// A route that failed, and the one that took over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FallbackRecord {
+    /// The route that failed.
+    pub from: String,
+    /// The route that moved the bytes.
+    pub to: String,
+    /// Why it failed.
+    pub error: String,
+}
+
+/// Pages, and how many of them were resident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResidentRecord {
+    /// Pages in the page cache.
+    pub resident_pages: u64,
+    /// Pages touched.
+    pub pages: u64,
+}
+
+/// `bench`: one run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SampleRecord {
+    /// `cold` or `warm`.
+    pub state: String,
+    /// `seq` or `random`.
+    pub pattern: String,
+    /// Bytes of a piece, for `seq`; of a row, for `random`.
+    pub block_bytes: u64,
+    /// `host` or `gpu:N`.
+    pub destination: String,
+    /// The route asked for, or `auto`.
+    pub route: String,
+    /// Threads that may have worked on it.
+    pub workers: u64,
+    /// Whether the state was proved.
+    pub valid: bool,
+    /// Why it was not.
+    pub void_reason: Option<String>,
+    /// Pages in the page cache just before the run.
+    pub resident_before_pages: Option<u64>,
+    /// Pages of the bytes under test.
+    pub pages: Option<u64>,
+    /// How long the run took.
+    pub seconds: Option<f64>,
+    /// Bytes read.
+    pub bytes: Option<u64>,
+    /// Rows read.
+    pub rows: Option<u64>,
+    /// Bytes read from storage during the run, read-ahead included.
+    pub storage_read_bytes: Option<u64>,
+    /// How far the kernel reads ahead on this storage.
+    pub read_ahead_bytes: Option<u64>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// `bench`: all runs of one combination. Times are those of valid samples only.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SummaryRecord {
+    /// `cold` or `warm`.
+    pub state: String,
+    /// `seq` or `random`.
+    pub pattern: String,
+    /// Bytes of a piece, for `seq`; of a row, for `random`.
+    pub block_bytes: u64,
+    /// `host` or `gpu:N`.
+    pub destination: String,
+    /// The route asked for, or `auto`.
+    pub route: String,
+    /// Threads that may have worked on it.
+    pub workers: u64,
+    /// Median of the times.
+    pub median_seconds: Option<f64>,
+    /// The shortest time.
+    pub min_seconds: Option<f64>,
+    /// The longest time.
+    pub max_seconds: Option<f64>,
+    /// Bytes by the median time.
+    pub bytes_per_second: Option<f64>,
+    /// Rows by the median time.
+    pub rows_per_second: Option<f64>,
+    /// Samples taken.
+    pub samples: u64,
+    /// Samples whose state was proved and whose bytes were right.
+    pub valid_samples: u64,
+    /// Median of the bytes read from storage.
+    pub storage_read_bytes: Option<u64>,
+    /// Why samples were void, each reason once.
+    pub void_reasons: Vec<String>,
+}
+
+/// `plan`: bytes that lie together in the destination and go by one route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanRecord {
+    /// Number of the piece, counted from 0.
+    pub piece: u64,
+    /// The route.
+    pub route: String,
+    /// The engine, for routes that have several.
+    pub engine: Option<String>,
+    /// Where the bytes start in the destination.
+    pub destination_offset_bytes: u64,
+    /// How many there are.
+    pub len_bytes: u64,
+    /// The row in which the piece starts, counted from 0.
+    pub first_row: u64,
+}
+
+/// `plan`: all pieces together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PlanTotalRecord {
+    /// The file.
+    #[serde(flatten)]
+    pub name: Name,
+    /// Bytes asked for.
+    pub bytes: Option<u64>,
+    /// Pieces.
+    pub pieces: Option<u64>,
+    /// Why the other routes are not taken, by their names.
+    pub reasons: BTreeMap<String, String>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// `settings`: one key.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SettingRecord {
+    /// Its name, also that of the environment's variable.
+    pub key: String,
+    /// Its value now.
+    pub value: String,
+    /// Where that comes from: `default` or `environment`.
+    pub source: String,
+    /// The default.
+    pub default: String,
+    /// The unit of the value.
+    pub unit: String,
+    /// What it does.
+    pub doc: String,
+}
+
+macro_rules! from_records {
+    ($($variant:ident($record:ident)),* $(,)?) => {$(
+        impl From<$record> for Record {
+            fn from(record: $record) -> Self {
+                Self::$variant(record)
+            }
+        }
+    )*};
+}
+
+from_records!(
+    File(FileRecord),
+    Total(TotalRecord),
+    Evict(EvictRecord),
+    EvictSystem(EvictSystemRecord),
+    Read(ReadRecord),
+    Sample(SampleRecord),
+    Summary(SummaryRecord),
+    Plan(PlanRecord),
+    PlanTotal(PlanTotalRecord),
+    Setting(SettingRecord),
+);

@@ -1,0 +1,127 @@
+//! Values on the command line: numbers of bytes, routes, destinations, states.
+
+use std::fmt;
+use std::str::FromStr;
+
+use gpumap::Route;
+use gpumap::sample::State;
+use gpumap::settings::parse_bytes;
+
+/// A number of bytes, with a unit.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    parse_bytes(text).ok_or_else(|| "not a number of bytes; accepted: such as 512, 4K, 1GiB".into())
+}
+
+/// A number of things of which there must be one.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("accepted: a number, at least 1".into()),
+        Ok(number) => Ok(number),
+    }
+}
+
+pub(crate) fn state(text: &str) -> Result<State, String> {
+    [State::Cold, State::Warm]
+        .into_iter()
+        .find(|state| state.name() == text)
+        .ok_or_else(|| "accepted: cold, warm".into())
+}
+
+/// A route, or the choice left to the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RouteChoice(pub(crate) Option<Route>);
+
+impl FromStr for RouteChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self(None));
+        }
+        let route = text.parse();
+        route
+            .map(|route| Self(Some(route)))
+            .map_err(|_| "accepted: auto, buffered, mapped, direct, gds".into())
+    }
+}
+
+impl fmt::Display for RouteChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.map_or("auto", Route::name))
+    }
+}
+
+/// Where bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    /// Host memory.
+    Host,
+    /// Memory of the device of this number.
+    Gpu(u32),
+}
+
+impl To {
+    /// # Errors
+    /// For what this version cannot write to.
+    pub(crate) fn check(self) -> Result<(), String> {
+        match self {
+            Self::Host => Ok(()),
+            Self::Gpu(_) => Err(format!(
+                "--to {self}: this version reads into host memory only; use --to host"
+            )),
+        }
+    }
+}
+
+impl FromStr for To {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "host" {
+            return Ok(Self::Host);
+        }
+        let number = text.strip_prefix("gpu:").and_then(|n| n.parse().ok());
+        number
+            .map(Self::Gpu)
+            .ok_or_else(|| "accepted: host, gpu:N".into())
+    }
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("host"),
+            Self::Gpu(number) => write!(f, "gpu:{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_given_again() {
+        for text in ["host", "gpu:0", "gpu:7"] {
+            assert_eq!(text.parse::<To>().unwrap().to_string(), text);
+        }
+        for text in ["auto", "gds", "mapped", "buffered", "direct"] {
+            assert_eq!(text.parse::<RouteChoice>().unwrap().to_string(), text);
+        }
+        for text in ["gpu", "gpu:", "gpu:-1", "Host", ""] {
+            assert!(text.parse::<To>().is_err(), "{text:?}");
+        }
+        assert!("fast".parse::<RouteChoice>().is_err());
+        assert!(state("hot").is_err() && count("0").is_err() && bytes("1X").is_err());
+    }
+
+    #[test]
+    fn device_memory_is_refused_with_a_next_step() {
+        assert!(To::Host.check().is_ok());
+        let said = To::Gpu(3).check().unwrap_err();
+        assert!(
+            said.contains("gpu:3") && said.contains("--to host"),
+            "{said}"
+        );
+    }
+}
