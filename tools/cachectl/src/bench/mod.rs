@@ -1,0 +1,167 @@
+//! `cachectl bench`: cold against warm, in order and at random.
+//!
+//! Samples of all cells take turns, so that what drifts hits all of them alike, and none is left
+//! out of the count: neither the first nor the slowest.
+
+mod cells;
+mod check;
+mod measure;
+mod prepare;
+mod problem;
+mod progress;
+mod rows;
+mod subject;
+mod summary;
+mod table;
+mod units;
+
+use std::path::Path;
+
+use gpumap::Settings;
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::args::BenchArgs;
+use crate::out::Out;
+use crate::outcome::Outcome;
+use cells::{Lists, Pattern};
+use measure::Ready;
+use problem::Problem;
+use progress::Progress;
+use subject::Subject;
+use table::Measured;
+
+/// Runs it.
+pub(crate) fn run(args: &BenchArgs, out: &Out) -> Outcome {
+    bench(args, out).unwrap_or_else(|problem| {
+        out.problem(&problem);
+        Outcome::Failed
+    })
+}
+
+/// Everything that can be refused is refused before a temporary file is made.
+fn bench(args: &BenchArgs, out: &Out) -> Result<Outcome, Problem> {
+    args.to.check().map_err(Problem::Destination)?;
+    if args.size == Some(0) {
+        return Err(Problem::Option {
+            option: "--size",
+            value: "0".to_owned(),
+            accepted: "1 byte or more".to_owned(),
+        });
+    }
+    let settings = Settings::from_env().map_err(gpumap::Error::from)?;
+    let named = args
+        .file
+        .as_ref()
+        .map(|name| Subject::named(Path::new(name), args.size));
+    let named = named.transpose()?;
+    let used = named
+        .as_ref()
+        .map_or(args.size.unwrap_or(subject::DEFAULT_BYTES), |it| it.used);
+    let cells = lists(args, &settings).multiply();
+    let ready = prepare::prepare(&cells, &settings, used, page_size(), args.rows)?;
+    let destination = destination(&ready)?;
+    out.line("destination: host memory, the only one that this version reads into");
+    if out.verbose() {
+        out.line(format_args!("seed: {}", args.seed));
+    }
+    let mut progress = Progress::new(out.progress());
+    let subject = match named {
+        Some(named) => named,
+        None => temporary(args, used, &mut progress)?,
+    };
+    let measured = measure_all(args, out, &subject, ready, destination, &mut progress);
+    progress.clear();
+    tell(out, &subject, &measured);
+    Ok(outcome(&measured))
+}
+
+fn lists(args: &BenchArgs, settings: &Settings) -> Lists {
+    let is_asked = |pattern: &Pattern| args.patterns.iter().any(|name| name == pattern.name());
+    Lists {
+        states: args.states.clone(),
+        patterns: Pattern::ALL.into_iter().filter(is_asked).collect(),
+        blocks: args.blocks.clone(),
+        routes: args.routes.iter().map(|choice| choice.0).collect(),
+        workers: if args.workers.is_empty() {
+            vec![settings.workers()]
+        } else {
+            args.workers.clone()
+        },
+    }
+}
+
+fn temporary(args: &BenchArgs, len: u64, progress: &mut Progress) -> Result<Subject, Problem> {
+    Subject::temporary(args.dir.as_deref(), len, args.seed, |written| {
+        progress.say(|| {
+            let (written, len) = (crate::out::size(written), crate::out::size(len));
+            format!("making a temporary file: {written} of {len}")
+        });
+    })
+}
+
+/// Memory for the largest sample; smaller ones use its start.
+fn destination(cells: &[Ready]) -> Result<Vec<u8>, Problem> {
+    let bytes = cells.iter().map(|ready| ready.bytes).max().unwrap_or(0);
+    let refused = Problem::Memory { bytes };
+    let Ok(len) = usize::try_from(bytes) else {
+        return Err(refused);
+    };
+    let mut destination = Vec::new();
+    if destination.try_reserve_exact(len).is_err() {
+        return Err(refused);
+    }
+    destination.resize(len, 0);
+    Ok(destination)
+}
+
+/// Takes all samples, and tells each as it is taken.
+fn measure_all(
+    args: &BenchArgs,
+    out: &Out,
+    subject: &Subject,
+    ready: Vec<Ready>,
+    mut destination: Vec<u8>,
+    progress: &mut Progress,
+) -> Vec<Measured> {
+    let mut cells: Vec<Measured> = ready.into_iter().map(Measured::new).collect();
+    for number in 0..args.samples {
+        for cell in &mut cells {
+            progress.say(|| format!("sample {} of {}: {}", number + 1, args.samples, cell.name()));
+            let sample = measure::sample(subject, &cell.ready, number, args.seed, &mut destination);
+            out.record(sample.record.clone());
+            if let (Some(problem), None) = (&sample.problem, cell.problem()) {
+                out.problem(problem);
+            }
+            cell.samples.push(sample);
+        }
+    }
+    cells
+}
+
+fn tell(out: &Out, subject: &Subject, cells: &[Measured]) {
+    for cell in cells {
+        out.record(cell.summary());
+    }
+    for line in table::table(cells) {
+        out.line(line);
+    }
+    for line in table::facts(subject, page_size(), cells) {
+        out.line(line);
+    }
+}
+
+/// Void samples alone are no error; but a run without a valid one has measured nothing.
+fn outcome(cells: &[Measured]) -> Outcome {
+    if cells.iter().any(|cell| cell.problem().is_some()) {
+        return Outcome::Failed;
+    }
+    let mut samples = cells.iter().flat_map(|cell| &cell.samples);
+    Outcome::yes(samples.any(|sample| sample.record.valid))
+}
+
+/// Bytes of a page; 4096 where the system does not tell.
+fn page_size() -> u64 {
+    let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    told.and_then(|size| u64::try_from(size).ok())
+        .unwrap_or(4096)
+}
