@@ -194,6 +194,8 @@ fn row_prefix(row: Option<usize>) -> String {
 fn next_step(call: &str, source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => "check the name",
+        Some(libc::EACCES) if call == "mmap" => "hand over a file that is open for reading",
+        Some(libc::EINVAL) if call == "pread" => "hand over a file that is open without O_DIRECT",
         Some(libc::EACCES) => "check the permissions of the file and of the folders above it",
         Some(libc::EPERM) => {
             "the file's owner, or whoever may write it, can do this; in a container, check its seccomp profile"
