@@ -177,7 +177,7 @@ impl<'o> Counter<'o> {
     }
 
     /// Asks mincore only where cachestat does not already say that nothing is cached: mincore
-    /// looks at every page, also of holes (two minutes for a sparse file of 8 TiB).
+    /// looks at every page, also of holes (more than a minute for a sparse file of 8 TiB).
     fn count_by_mincore(&self, bytes: ByteRange) -> Result<u64> {
         let mut resident = 0;
         for window in self.windows(bytes) {
