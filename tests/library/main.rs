@@ -1,0 +1,26 @@
+//! The library as its users see it, tried on real files.
+//!
+//! A test that needs what a machine may lack prints `skipped: …` there. The variable
+//! `GPUMAP_TEST_REQUIRE` (a list of `fs`, `seccomp`, `owner`) turns such a skip into a failure.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests and their helpers"
+)]
+
+mod child;
+mod conform;
+mod contracts;
+mod errors;
+mod evict;
+mod fork;
+mod hosts;
+mod lifetimes;
+mod property;
+mod refused;
+mod residency;
+mod sample;
+mod scene;
+mod shrink;
+mod sparse;
