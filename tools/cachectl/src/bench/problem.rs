@@ -1,0 +1,86 @@
+//! What can go wrong, each with what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::check::Difference;
+
+/// Why nothing can be measured, or not this sample.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error(transparent)]
+    Library(#[from] gpumap::Error),
+    #[error("{}: {call} failed: {source}; check the name and the permissions, or name another file", path.display())]
+    Call {
+        path: PathBuf,
+        call: &'static str,
+        source: io::Error,
+    },
+    #[error("{}: no temporary file could be made there: {call} failed: {source}; name another folder with --dir, or a file to read", folder.display())]
+    Temporary {
+        folder: PathBuf,
+        call: &'static str,
+        source: io::Error,
+    },
+    #[error("{0}")]
+    Destination(String),
+    #[error("{}: is empty; name a file with bytes in it", .0.display())]
+    Empty(PathBuf),
+    #[error("{}: --size {asked} asks for more bytes than the file's {len}; ask for less", path.display())]
+    Short { path: PathBuf, asked: u64, len: u64 },
+    #[error("{}: a temporary file of {needed} bytes does not fit: {free} bytes are free; ask for less with --size, or name another folder with --dir", folder.display())]
+    Space {
+        folder: PathBuf,
+        needed: u64,
+        free: u64,
+    },
+    #[error("{option} {value:?} is not accepted; accepted: {accepted}")]
+    Option {
+        option: &'static str,
+        value: String,
+        accepted: String,
+    },
+    #[error(
+        "--blocks {block} for random rows: {used} bytes are read, which hold no such block; ask for smaller ones"
+    )]
+    NoBlock { block: u64, used: u64 },
+    #[error(
+        "--rows {asked}: {used} bytes hold only {distinct} distinct blocks of {block} bytes; ask for fewer rows or smaller --blocks"
+    )]
+    Rows {
+        asked: u64,
+        distinct: u64,
+        block: u64,
+        used: u64,
+    },
+    #[error("{}: {difference}; report this as a defect, unless another process writes to the file", path.display())]
+    Wrong {
+        path: PathBuf,
+        difference: Difference,
+    },
+    #[error("{}: what arrived could not be checked: pread failed: {source}; the storage reported an error, or the file shrank", path.display())]
+    Check { path: PathBuf, source: io::Error },
+    #[error("no memory for a destination of {bytes} bytes; ask for less with --size or --rows")]
+    Memory { bytes: u64 },
+}
+
+impl Problem {
+    pub(crate) fn call(path: &Path, call: &'static str, source: io::Error) -> Self {
+        Self::Call {
+            path: path.to_owned(),
+            call,
+            source,
+        }
+    }
+
+    /// In a table, under which the file stands.
+    pub(crate) fn brief(&self) -> String {
+        match self {
+            Self::Library(gpumap::Error::Route { reason, .. }) => {
+                format!("cannot be taken: {reason}")
+            }
+            Self::Wrong { difference, .. } => format!("wrong bytes: {difference}"),
+            other => other.to_string(),
+        }
+    }
+}

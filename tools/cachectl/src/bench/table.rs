@@ -1,0 +1,213 @@
+//! The table for people, and the facts under it that rule what it shows.
+
+use gpumap::sample::State;
+
+use super::cells::Pattern;
+use super::measure::{Ready, Taken};
+use super::problem::Problem;
+use super::subject::Subject;
+use super::units;
+use crate::json::SummaryRecord;
+use crate::out::{printable, shown, size};
+
+const HEAD: [&str; COLUMNS] = [
+    "state",
+    "pattern",
+    "block",
+    "destination",
+    "route",
+    "workers",
+    "median",
+    "min to max",
+    "speed",
+    "from storage",
+    "verdict",
+];
+const COLUMNS: usize = 11;
+
+/// Columns of numbers stand to the right.
+const RIGHT: [usize; 5] = [2, 5, 6, 8, 9];
+
+/// A cell with everything that came of it.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) ready: Ready,
+    pub(crate) samples: Vec<Taken>,
+}
+
+impl Measured {
+    pub(crate) fn new(ready: Ready) -> Self {
+        Self {
+            ready,
+            samples: Vec::new(),
+        }
+    }
+
+    /// In a few words.
+    pub(crate) fn name(&self) -> String {
+        let cell = &self.ready.cell;
+        let block = units::block(cell.block);
+        format!(
+            "{} {} {block} {}",
+            cell.state,
+            cell.pattern.name(),
+            cell.route_name()
+        )
+    }
+
+    pub(crate) fn summary(&self) -> SummaryRecord {
+        super::summary::summary(self.ready.cell.labels(), &self.samples)
+    }
+
+    /// What went wrong first.
+    pub(crate) fn problem(&self) -> Option<&Problem> {
+        self.samples
+            .iter()
+            .find_map(|sample| sample.problem.as_ref())
+    }
+
+    /// What was asked for, and what was taken where the choice was left to the library.
+    fn route(&self) -> String {
+        let asked = self.ready.cell.route_name();
+        let taken = self.samples.iter().find_map(|sample| sample.taken);
+        match taken {
+            Some(taken) if taken.name() != asked => format!("{asked} ({taken})"),
+            _ => asked.to_owned(),
+        }
+    }
+}
+
+/// The lines of the table, one a cell.
+pub(crate) fn table(cells: &[Measured]) -> Vec<String> {
+    let mut lines = vec![HEAD.map(str::to_owned)];
+    lines.extend(cells.iter().map(line));
+    align(&lines)
+}
+
+fn line(measured: &Measured) -> [String; COLUMNS] {
+    let cell = &measured.ready.cell;
+    let summary = measured.summary();
+    let spread = summary.min_seconds.zip(summary.max_seconds);
+    let speed = match cell.pattern {
+        Pattern::Seq => summary.bytes_per_second.map(units::bytes_per_second),
+        Pattern::Random => summary.rows_per_second.map(units::rows_per_second),
+    };
+    let or_dash = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
+    [
+        cell.state.name().to_owned(),
+        cell.pattern.name().to_owned(),
+        units::block(cell.block),
+        summary.destination.clone(),
+        measured.route(),
+        cell.workers.to_string(),
+        or_dash(summary.median_seconds.map(units::seconds)),
+        or_dash(
+            spread.map(|(min, max)| format!("{} to {}", units::seconds(min), units::seconds(max))),
+        ),
+        or_dash(speed),
+        or_dash(summary.storage_read_bytes.map(size)),
+        verdict(&summary, measured.problem()),
+    ]
+}
+
+/// How many samples are valid; else why none or not all are.
+fn verdict(summary: &SummaryRecord, problem: Option<&Problem>) -> String {
+    let mut parts = Vec::new();
+    if summary.valid_samples > 0 {
+        parts.push(format!(
+            "valid {}/{}",
+            summary.valid_samples, summary.samples
+        ));
+    }
+    if let Some(problem) = problem {
+        parts.push(format!("error: {}", printable(&problem.brief())));
+    }
+    match summary.void_reasons.as_slice() {
+        [] => {}
+        [reason] => parts.push(format!("void: {reason}")),
+        [first, others @ ..] => {
+            parts.push(format!("void: {first}, and {} other reasons", others.len()));
+        }
+    }
+    parts.join("; ")
+}
+
+/// Two spaces between columns; nothing behind the last one.
+fn align(lines: &[[String; COLUMNS]]) -> Vec<String> {
+    let width = |column: usize| {
+        let widths = lines.iter().map(|line| line[column].chars().count());
+        widths.max().unwrap_or(0)
+    };
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let padded = |(column, cell): (usize, &String)| {
+        let width = widths[column];
+        if RIGHT.contains(&column) {
+            format!("{cell:>width$}")
+        } else {
+            format!("{cell:<width$}")
+        }
+    };
+    let line = |line: &[String; COLUMNS]| {
+        let cells: Vec<_> = line.iter().enumerate().map(padded).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(line).collect()
+}
+
+/// What the numbers depend on, one fact a line, and warnings.
+pub(crate) fn facts(subject: &Subject, page_size: u64, cells: &[Measured]) -> Vec<String> {
+    let mut lines = vec![file_line(subject), cache_line(subject, page_size, cells)];
+    if cells
+        .iter()
+        .any(|cell| cell.ready.cell.state == State::Cold)
+    {
+        lines.push("cold: file pages cold; lower caches and metadata not".to_owned());
+    }
+    lines.extend(cells.iter().filter_map(warning));
+    lines
+}
+
+fn file_line(subject: &Subject) -> String {
+    let place = shown(&subject.path);
+    let file = if subject.temporary {
+        format!("a temporary file in {place}")
+    } else {
+        place
+    };
+    let part = if subject.used == subject.len {
+        size(subject.len)
+    } else {
+        format!("the first {} of {}", size(subject.used), size(subject.len))
+    };
+    format!("file: {file}, {part}")
+}
+
+fn cache_line(subject: &Subject, page_size: u64, cells: &[Measured]) -> String {
+    let mut samples = cells.iter().flat_map(|cell| &cell.samples);
+    let read_ahead = samples
+        .find_map(|sample| sample.record.read_ahead_bytes)
+        .map_or_else(|| "unknown".to_owned(), size);
+    let file_system = subject
+        .file_system()
+        .unwrap_or_else(|| "unknown".to_owned());
+    format!(
+        "file system: {file_system}; read-ahead: {read_ahead}; pages of {}",
+        size(page_size)
+    )
+}
+
+/// A proved cold run whose bytes did not come from storage, as far as this process is charged.
+fn warning(measured: &Measured) -> Option<String> {
+    let Ready { cell, bytes, .. } = &measured.ready;
+    let read = measured.summary().storage_read_bytes?;
+    (cell.state == State::Cold && read < bytes / 2).then(|| {
+        format!(
+            "warning: cold {} {} read {} but only {} came from storage: another reader, or \
+             something below the page cache, may have served it, or the file has holes",
+            cell.pattern.name(),
+            units::block(cell.block),
+            size(*bytes),
+            size(read),
+        )
+    })
+}
