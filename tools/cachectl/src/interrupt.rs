@@ -4,7 +4,6 @@
 //! and then whoever wrote the line does. A second Ctrl-C ends it even where the line cannot be
 //! written to its end, because nobody reads.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,16 +21,21 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes over the signal.
-    pub(crate) fn install() -> io::Result<Self> {
+    /// Takes over the signal. Where that is refused, Ctrl-C ends the program as it always does.
+    pub(crate) fn install() -> Self {
         let this = Self {
             between_lines: Arc::new(AtomicBool::new(true)),
             pressed: Arc::new(AtomicBool::new(false)),
         };
-        flag::register_conditional_shutdown(SIGINT, STATUS, Arc::clone(&this.between_lines))?;
-        flag::register_conditional_shutdown(SIGINT, STATUS, Arc::clone(&this.pressed))?;
-        flag::register(SIGINT, Arc::clone(&this.pressed))?;
-        Ok(this)
+        // In this order: the flag that the second asks must not be set by the same press.
+        let registered =
+            flag::register_conditional_shutdown(SIGINT, STATUS, Arc::clone(&this.between_lines))
+                .and_then(|_| {
+                    flag::register_conditional_shutdown(SIGINT, STATUS, Arc::clone(&this.pressed))
+                })
+                .and_then(|_| flag::register(SIGINT, Arc::clone(&this.pressed)));
+        drop(registered);
+        this
     }
 
     /// Does what must not be torn.

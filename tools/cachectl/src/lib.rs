@@ -3,18 +3,28 @@
 
 mod args;
 mod bench;
+mod evict;
 mod expect;
 mod interrupt;
 pub mod json;
+mod names;
 mod out;
 mod outcome;
+mod plan;
+mod progress;
 mod ranges;
+mod read;
+mod request;
+mod rows;
+mod settings;
+mod status;
 mod values;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::{Cli, Command, NameArgs};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use gpumap::Settings;
 use interrupt::Interrupt;
 use out::Out;
@@ -24,12 +34,29 @@ use outcome::Outcome;
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let interrupt = match Interrupt::install() {
-        Ok(interrupt) => interrupt,
-        Err(_) => return Outcome::Failed.into(),
-    };
-    let out = Out::new(cli.style, interrupt);
+    check(&cli);
+    let out = Out::new(cli.style, Interrupt::install());
     run(cli.command, &out).into()
+}
+
+/// What the definitions of the command line cannot say. Ends the program as they do.
+fn check(cli: &Cli) {
+    let nothing_named = |names: &NameArgs| names.files.is_empty() && names.files_from.is_none();
+    let wrong = match &cli.command {
+        Command::Status(args) if nothing_named(&args.names) => {
+            "name a file, or a directory with -r, or use --files-from"
+        }
+        Command::Evict(args) if nothing_named(&args.names) && !args.system => {
+            "name a file, or a directory with -r, or use --files-from"
+        }
+        Command::Status(args) if args.map && cli.style.json => {
+            "--map is for people; it cannot be used with --json"
+        }
+        _ => return,
+    };
+    Cli::command()
+        .error(ErrorKind::MissingRequiredArgument, wrong)
+        .exit()
 }
 
 fn run(command: Command, out: &Out) -> Outcome {
@@ -42,7 +69,11 @@ fn run(command: Command, out: &Out) -> Outcome {
         }
     };
     match command {
+        Command::Status(args) => status::run(&args, out),
+        Command::Evict(args) => evict::run(&args, out),
+        Command::Read(args) => read::run(&args, settings, out),
+        Command::Plan(args) => plan::run(&args, settings, out),
         Command::Bench(args) => bench::run(&args, out),
-        _ => Outcome::Failed,
+        Command::Settings => settings::run(&settings, out),
     }
 }

@@ -1,0 +1,210 @@
+//! `evict`: drops files from the page cache, and tells what stayed and why.
+
+use std::path::Path;
+use std::time::Duration;
+
+use gpumap::evict::{self, Eviction, Options, SystemEviction};
+use gpumap::{Result, Target};
+
+use crate::args::EvictArgs;
+use crate::json::{CauseRecord, EvictRecord, EvictSystemRecord, MapperRecord, Name};
+use crate::names;
+use crate::out::{Hue, Out, shown, size};
+use crate::outcome::Outcome;
+use crate::progress::Progress;
+
+pub(crate) fn run(args: &EvictArgs, out: &Out) -> Outcome {
+    if args.system {
+        return system(out);
+    }
+    let mut evict = Evict {
+        args,
+        out,
+        progress: Progress::new(out),
+        outcome: Outcome::Done,
+        files: 0,
+        dropped: 0,
+        stayed: 0,
+        headed: false,
+    };
+    names::visit(&args.names, &mut |name| match name {
+        Ok(path) => evict.file(path),
+        Err(trouble) => evict.failed(&trouble.path, trouble.what),
+    });
+    evict.end()
+}
+
+struct Evict<'e> {
+    args: &'e EvictArgs,
+    out: &'e Out,
+    progress: Progress,
+    outcome: Outcome,
+    files: u64,
+    dropped: u64,
+    stayed: u64,
+    headed: bool,
+}
+
+impl Evict<'_> {
+    fn file(&mut self, path: &Path) {
+        let files = self.files;
+        self.progress
+            .tell(|| format!("evict: {files} files done, now {}", names::brief(path)));
+        match drop_file(path, self.args) {
+            Ok(gone) => self.told(path, &gone),
+            Err(error) => self.failed(path, error.to_string()),
+        }
+    }
+
+    fn told(&mut self, path: &Path, gone: &Eviction) {
+        self.files += 1;
+        self.outcome = self.outcome.max(Outcome::yes(gone.is_cold()));
+        let (before, after) = (gone.before.resident, gone.after.resident);
+        self.dropped += before.zip(after).map_or(0, |(b, a)| b.saturating_sub(a));
+        self.stayed += after.unwrap_or(0);
+        self.progress.hide();
+        if self.out.json() {
+            self.out.record(record(path, gone));
+        } else {
+            self.head();
+            self.row(path, gone);
+        }
+    }
+
+    fn head(&mut self) {
+        if !self.headed {
+            self.headed = true;
+            let head = format!("{:>12} {:>12} {:>12}  file", "pages", "before", "after");
+            self.out.line(self.out.paint(Hue::Dim, &head));
+        }
+    }
+
+    fn row(&self, path: &Path, gone: &Eviction) {
+        let told = |pages: Option<u64>| pages.map_or("unknown".to_owned(), |n| n.to_string());
+        let hue = if gone.is_cold() { Hue::Good } else { Hue::Bad };
+        let after = format!("{:>12}", told(gone.after.resident));
+        self.out.line(format!(
+            "{:>12} {:>12} {}  {}",
+            gone.after.pages,
+            told(gone.before.resident),
+            self.out.paint(hue, &after),
+            shown(path)
+        ));
+        for cause in &gone.causes {
+            let pages = cause
+                .pages
+                .map_or(String::new(), |n| format!(" ({n} pages)"));
+            let evidence = crate::out::printable(&cause.evidence);
+            self.out
+                .line(format!("{:40}{}{pages}: {evidence}", "", cause.kind));
+        }
+        for mapper in &gone.mapped_by {
+            let command = crate::out::printable(&mapper.command);
+            self.out.line(format!(
+                "{:40}in the page tables of process {} ({command}): {}",
+                "",
+                mapper.pid,
+                size(mapper.touched_bytes)
+            ));
+        }
+    }
+
+    fn failed(&mut self, path: &Path, error: String) {
+        self.outcome = Outcome::Failed;
+        self.progress.hide();
+        if self.out.json() {
+            self.out.record(EvictRecord {
+                name: Name::from(path),
+                error: Some(error),
+                ..EvictRecord::default()
+            });
+        } else {
+            self.out.problem(&error);
+        }
+    }
+
+    fn end(self) -> Outcome {
+        if self.headed {
+            let files = if self.files == 1 { "file" } else { "files" };
+            self.out.line(format!(
+                "{} pages dropped of {} {files}, {} stayed",
+                self.dropped, self.files, self.stayed
+            ));
+        }
+        self.outcome
+    }
+}
+
+fn drop_file(path: &Path, args: &EvictArgs) -> Result<Eviction> {
+    let mut options = Options::new().exact(!args.no_exact);
+    if let Some(wait) = args.wait {
+        options = options.wait(Duration::from_millis(wait));
+    }
+    let target = Target::from(path);
+    options.evict(match args.range {
+        Some(range) => target.range(range.as_bounds()),
+        None => target,
+    })
+}
+
+fn record(path: &Path, gone: &Eviction) -> EvictRecord {
+    EvictRecord {
+        name: Name::from(path),
+        offset_bytes: Some(gone.range.start()),
+        len_bytes: Some(gone.range.len()),
+        pages: Some(gone.after.pages),
+        resident_before_pages: gone.before.resident,
+        resident_after_pages: gone.after.resident,
+        dirty_pages: gone.after.dirty,
+        writeback_pages: gone.after.writeback,
+        causes: gone
+            .causes
+            .iter()
+            .map(|cause| CauseRecord {
+                kind: cause.kind.to_string(),
+                pages: cause.pages,
+                evidence: cause.evidence.clone(),
+            })
+            .collect(),
+        mapped_by: gone
+            .mapped_by
+            .iter()
+            .map(|mapper| MapperRecord {
+                pid: mapper.pid,
+                command: mapper.command.clone(),
+            })
+            .collect(),
+        error: None,
+    }
+}
+
+/// `--system`.
+fn system(out: &Out) -> Outcome {
+    let done = evict::system();
+    if let (Err(error), false) = (&done, out.json()) {
+        out.problem(error);
+    }
+    if let Ok(gone) = &done {
+        out.line(system_row(gone));
+    }
+    let told = done.as_ref().ok();
+    out.record(EvictSystemRecord {
+        cached_before_bytes: told.and_then(|gone| gone.cached_before_bytes),
+        cached_after_bytes: told.and_then(|gone| gone.cached_after_bytes),
+        error: done.as_ref().err().map(ToString::to_string),
+    });
+    if done.is_ok() {
+        Outcome::Done
+    } else {
+        Outcome::Failed
+    }
+}
+
+fn system_row(gone: &SystemEviction) -> String {
+    let told = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), size);
+    format!(
+        "cached on this host: {} before, {} now",
+        told(gone.cached_before_bytes),
+        told(gone.cached_after_bytes)
+    )
+}

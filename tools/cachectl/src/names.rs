@@ -1,0 +1,150 @@
+//! Which files are meant: names on the command line, names in a list, files in directories; each
+//! file once.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use walkdir::WalkDir;
+
+use crate::args::NameArgs;
+use crate::out::shown;
+
+/// A name behind which no file was found, and why.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) path: PathBuf,
+    pub(crate) what: String,
+}
+
+impl Trouble {
+    fn new(path: &Path, what: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            what: format!("{}: {what}", path.display()),
+        }
+    }
+
+    fn system(path: &Path, call: &str, error: &io::Error) -> Self {
+        Self::new(
+            path,
+            &format!("{call} failed: {error}; check the name and the permissions"),
+        )
+    }
+}
+
+/// What is called with each file, and with each trouble.
+type Visit<'v> = dyn FnMut(Result<&Path, Trouble>) + 'v;
+
+/// Calls `visit` once for each file, whatever number of names it has been given, in the order of
+/// the names, and for each name with which something is wrong.
+///
+/// A name that cannot be looked at, or that is no regular file, is passed on: the library says what
+/// is wrong with it.
+pub(crate) fn visit(args: &NameArgs, visit: &mut Visit<'_>) {
+    let mut files = Files {
+        args,
+        seen: HashSet::new(),
+        visit,
+    };
+    for name in &args.files {
+        files.name(Path::new(name));
+    }
+    if let Some(list) = &args.files_from {
+        files.list(list);
+    }
+}
+
+struct Files<'f, 'v> {
+    args: &'f NameArgs,
+    /// Device and inode.
+    seen: HashSet<(u64, u64)>,
+    visit: &'f mut Visit<'v>,
+}
+
+impl Files<'_, '_> {
+    /// A name that the user gave.
+    fn name(&mut self, path: &Path) {
+        match std::fs::metadata(path) {
+            Ok(stat) if stat.is_dir() && self.args.recursive => self.directory(path),
+            Ok(stat) if stat.is_dir() => (self.visit)(Err(Trouble::new(
+                path,
+                "is a directory; use -r to take the files in it",
+            ))),
+            Ok(stat) => self.once(path, &stat),
+            Err(_) => (self.visit)(Ok(path)),
+        }
+    }
+
+    fn once(&mut self, path: &Path, stat: &Metadata) {
+        if self.seen.insert((stat.dev(), stat.ino())) {
+            (self.visit)(Ok(path));
+        }
+    }
+
+    /// The regular files in a directory. Symbolic links in it are not followed: what they name is
+    /// either in the directory as well, or was not asked for.
+    fn directory(&mut self, path: &Path) {
+        let walk = WalkDir::new(path)
+            .sort_by_file_name()
+            .same_file_system(self.args.one_file_system);
+        for entry in walk {
+            match entry {
+                Ok(entry) if entry.file_type().is_file() => match entry.metadata() {
+                    Ok(stat) => self.once(entry.path(), &stat),
+                    Err(_) => (self.visit)(Ok(entry.path())),
+                },
+                Ok(_) => {}
+                Err(error) => (self.visit)(Err(walk_trouble(path, error))),
+            }
+        }
+    }
+
+    fn list(&mut self, list: &OsStr) {
+        let from = Path::new(list);
+        let reader = match open(list) {
+            Ok(reader) => reader,
+            Err(error) => return (self.visit)(Err(Trouble::system(from, "open", &error))),
+        };
+        let end = if self.args.null { 0 } else { b'\n' };
+        for name in reader.split(end) {
+            match name {
+                Ok(name) if name.is_empty() => {}
+                Ok(name) => self.name(Path::new(&OsString::from_vec(name))),
+                Err(error) => return (self.visit)(Err(Trouble::system(from, "read", &error))),
+            }
+        }
+    }
+}
+
+/// A file to read text from; `-` is standard input.
+pub(crate) fn open(name: &OsStr) -> io::Result<Box<dyn BufRead>> {
+    if name == "-" {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    Ok(Box::new(BufReader::new(File::open(name)?)))
+}
+
+fn walk_trouble(root: &Path, error: walkdir::Error) -> Trouble {
+    let path = error.path().unwrap_or(root).to_owned();
+    match error.into_io_error() {
+        Some(error) => Trouble::system(&path, "opendir", &error),
+        None => Trouble::new(&path, "the directory holds itself; name what is in it"),
+    }
+}
+
+/// For a line of progress: the end of the name tells files apart.
+pub(crate) fn brief(path: &Path) -> String {
+    const MOST: usize = 40;
+    let name = shown(path);
+    let letters = name.chars().count();
+    if letters <= MOST {
+        return name;
+    }
+    let tail: String = name.chars().skip(letters - MOST + 1).collect();
+    format!("…{tail}")
+}

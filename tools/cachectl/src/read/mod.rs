@@ -1,0 +1,171 @@
+//! `read`: reads a range or rows, window by window, and tells how the bytes travelled.
+
+mod sum;
+mod windows;
+
+use std::time::Duration;
+
+use gpumap::{Error, Mmap, ReadOptions, Report, Settings};
+use sha2::{Digest, Sha256};
+
+use crate::args::ReadArgs;
+use crate::json::{Name, ReadRecord, hex};
+use crate::out::{Hue, Out, percent, shown, size};
+use crate::outcome::Outcome;
+use crate::progress::Progress;
+use crate::request::{self, Request};
+use sum::Sum;
+use windows::Window;
+
+/// Bytes of destination: bounds the memory, however much is read.
+const WINDOW: u64 = 256 << 20;
+
+pub(crate) fn run(args: &ReadArgs, settings: Settings, out: &Out) -> Outcome {
+    let mut record = ReadRecord {
+        name: Name::from(request::file(&args.request)),
+        destination: args.request.to.to_string(),
+        ..ReadRecord::default()
+    };
+    let done = Request::open(&args.request, args.workers, settings)
+        .and_then(|request| read(&request, args, &mut record, out));
+    record.error = done.err();
+    if let (Some(error), false) = (&record.error, out.json()) {
+        out.problem(error);
+    }
+    let outcome = match record.error {
+        Some(_) => Outcome::Failed,
+        None => Outcome::Done,
+    };
+    table(&record, args, out);
+    out.record(record);
+    outcome
+}
+
+fn read(
+    request: &Request,
+    args: &ReadArgs,
+    record: &mut ReadRecord,
+    out: &Out,
+) -> Result<(), String> {
+    let asked = &request.asked;
+    record.offset_bytes = asked.offset();
+    record.len_bytes = Some(asked.bytes());
+    record.rows = Some(asked.rows());
+    let mut destination = allocate(asked.bytes().min(WINDOW))?;
+    let mut progress = Progress::new(out);
+    let mut sum = Sum::default();
+    let mut hash = args.digest.then(Sha256::new);
+    let mut seconds = Duration::ZERO;
+    let done = windows::of(asked, WINDOW).try_for_each(|window| {
+        let bytes = &mut destination[..window.len()];
+        let report = take(&request.map, &window, bytes, args.measure)?;
+        if let Some(hash) = &mut hash {
+            hash.update(bytes);
+        }
+        seconds += report.elapsed;
+        sum.add(&report);
+        progress.tell(|| format!("read: {} of {}", size(sum.bytes()), size(asked.bytes())));
+        Ok::<_, Error>(())
+    });
+    record.report = Some(sum.into_record());
+    done.map_err(|error| error.to_string())?;
+    record.seconds = Some(seconds.as_secs_f64());
+    record.digest = hash.map(|hash| hex(&hash.finalize()));
+    Ok(())
+}
+
+fn allocate(bytes: u64) -> Result<Vec<u8>, String> {
+    let refused = |_| {
+        format!(
+            "no memory for a destination of {}; free memory, or ask for less",
+            size(bytes)
+        )
+    };
+    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut destination = Vec::new();
+    destination.try_reserve_exact(len).map_err(refused)?;
+    // Touches every page, so that the faults are not part of the time.
+    destination.resize(len, 0);
+    Ok(destination)
+}
+
+fn take(map: &Mmap, window: &Window, bytes: &mut [u8], measure: bool) -> Result<Report, Error> {
+    let options = ReadOptions::new().measure(measure);
+    match window {
+        Window::Range(range) => map.read_with(range.start()..range.end(), bytes, options),
+        Window::Rows { first, rows, .. } => map
+            .gather_with(rows, bytes, options)
+            .map_err(|error| renumbered(error, *first)),
+    }
+}
+
+/// The library counts rows from the first of its call.
+fn renumbered(mut error: Error, first: usize) -> Error {
+    if let Error::Truncated { row: Some(row), .. } = &mut error {
+        *row += first;
+    }
+    error
+}
+
+fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
+    let (Some(report), false) = (&record.report, out.json()) else {
+        return;
+    };
+    if record.error.is_some() && report.bytes == 0 {
+        return;
+    }
+    let name = shown(request::file(&args.request));
+    let rows = match (record.offset_bytes, record.rows) {
+        (None, Some(rows)) => format!(" in {rows} rows"),
+        _ => String::new(),
+    };
+    let time = record.seconds.map_or(String::new(), |s| {
+        format!(" in {:.3} ms ({})", s * 1e3, speed(report.bytes, s))
+    });
+    out.line(format!("{name}: {}{rows}{time}", size(report.bytes)));
+    for (route, used) in &report.routes {
+        let by = used
+            .engine
+            .as_ref()
+            .map_or(String::new(), |by| format!(", by {by}"));
+        let route = out.paint(Hue::Good, route);
+        out.line(format!(
+            "  {route}: {} in {} operations{by}",
+            size(used.bytes),
+            used.ops
+        ));
+    }
+    for (route, reason) in &report.reasons {
+        out.line(format!("  not {route}: {reason}"));
+    }
+    for fallback in &report.fallbacks {
+        let (from, to, error) = (&fallback.from, &fallback.to, &fallback.error);
+        out.line(format!("  {to} took over from {from}: {error}"));
+    }
+    if args.measure {
+        let known = report.residency_before;
+        let before = known.map_or("unknown".to_owned(), |before| {
+            let share = percent(before.resident_pages, before.pages);
+            format!(
+                "{} of {} pages ({share})",
+                before.resident_pages, before.pages
+            )
+        });
+        let storage = report.storage_read_bytes.map_or("unknown".to_owned(), size);
+        out.line(format!(
+            "  resident before: {before}; read from storage: {storage}"
+        ));
+    }
+    if let Some(digest) = &record.digest {
+        out.line(format!("  sha256 {digest}"));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn speed(bytes: u64, seconds: f64) -> String {
+    if seconds > 0.0 {
+        format!("{:.2} GB/s", bytes as f64 / seconds / 1e9)
+    } else {
+        "-".to_owned()
+    }
+}

@@ -1,0 +1,75 @@
+//! The reports of several reads, as one.
+
+use gpumap::{Report, Route};
+
+use crate::json::{FallbackRecord, ReportRecord, ResidentRecord, RouteRecord};
+use crate::plan::reasons;
+
+/// A sum of reports. What is unknown for one is unknown for all.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    record: ReportRecord,
+    begun: bool,
+}
+
+impl Sum {
+    pub(super) fn bytes(&self) -> u64 {
+        self.record.bytes
+    }
+
+    pub(super) fn add(&mut self, report: &Report) {
+        let first = !std::mem::replace(&mut self.begun, true);
+        let sum = &mut self.record;
+        sum.bytes += report.bytes;
+        for route in Route::ALL {
+            add_route(sum, route, report);
+        }
+        for (route, reason) in reasons(|route| report.reason(route).map(|r| r.to_string())) {
+            sum.reasons.entry(route).or_insert(reason);
+        }
+        sum.fallbacks
+            .extend(report.fallbacks.iter().map(|fallback| FallbackRecord {
+                from: fallback.from.to_string(),
+                to: fallback.to.to_string(),
+                error: fallback.error.to_string(),
+            }));
+        let pages = report.residency_before.map(|before| ResidentRecord {
+            resident_pages: before.resident,
+            pages: before.pages,
+        });
+        let both = |a: ResidentRecord, b: ResidentRecord| ResidentRecord {
+            resident_pages: a.resident_pages + b.resident_pages,
+            pages: a.pages + b.pages,
+        };
+        sum.residency_before = total(first, sum.residency_before, pages, both);
+        let storage = report.storage_read_bytes;
+        sum.storage_read_bytes = total(first, sum.storage_read_bytes, storage, |a, b| a + b);
+    }
+
+    /// A route that was taken for some windows has no reason for the others.
+    pub(super) fn into_record(mut self) -> ReportRecord {
+        let Self { record, .. } = &mut self;
+        record
+            .reasons
+            .retain(|route, _| !record.routes.contains_key(route));
+        self.record
+    }
+}
+
+fn add_route(sum: &mut ReportRecord, route: Route, report: &Report) {
+    if let Some(used) = report.route(route) {
+        let total: &mut RouteRecord = sum.routes.entry(route.to_string()).or_default();
+        total.bytes += used.bytes;
+        total.ops += used.ops;
+        if let Some(engine) = used.engine {
+            total.engine = Some(engine.to_string());
+        }
+    }
+}
+
+fn total<T>(first: bool, sum: Option<T>, one: Option<T>, add: impl Fn(T, T) -> T) -> Option<T> {
+    if first {
+        return one;
+    }
+    sum.zip(one).map(|(sum, one)| add(sum, one))
+}
