@@ -8,7 +8,6 @@ mod check;
 mod measure;
 mod prepare;
 mod problem;
-mod progress;
 mod rows;
 mod subject;
 mod summary;
@@ -23,10 +22,10 @@ use nix::unistd::{SysconfVar, sysconf};
 use crate::args::BenchArgs;
 use crate::out::Out;
 use crate::outcome::Outcome;
+use crate::progress::Progress;
 use cells::{Lists, Pattern};
 use measure::Ready;
 use problem::Problem;
-use progress::Progress;
 use subject::Subject;
 use table::Measured;
 
@@ -64,13 +63,13 @@ fn bench(args: &BenchArgs, out: &Out) -> Result<Outcome, Problem> {
     if out.verbose() {
         out.line(format_args!("seed: {}", args.seed));
     }
-    let mut progress = Progress::new(out.progress());
+    let mut progress = Progress::new(out);
     let subject = match named {
         Some(named) => named,
         None => temporary(args, used, &mut progress)?,
     };
     let measured = measure_all(args, out, &subject, ready, destination, &mut progress);
-    progress.clear();
+    progress.hide();
     tell(out, &subject, &measured);
     Ok(outcome(&measured))
 }
@@ -92,7 +91,7 @@ fn lists(args: &BenchArgs, settings: &Settings) -> Lists {
 
 fn temporary(args: &BenchArgs, len: u64, progress: &mut Progress) -> Result<Subject, Problem> {
     Subject::temporary(args.dir.as_deref(), len, args.seed, |written| {
-        progress.say(|| {
+        progress.tell(|| {
             let (written, len) = (crate::out::size(written), crate::out::size(len));
             format!("making a temporary file: {written} of {len}")
         });
@@ -124,15 +123,19 @@ fn measure_all(
     progress: &mut Progress,
 ) -> Vec<Measured> {
     let mut cells: Vec<Measured> = ready.into_iter().map(Measured::new).collect();
+    let all = args.samples.saturating_mul(cells.len() as u64);
+    let mut taken = 0;
     for number in 0..args.samples {
         for cell in &mut cells {
-            progress.say(|| format!("sample {} of {}: {}", number + 1, args.samples, cell.name()));
+            progress.tell(|| format!("{taken} of {all} samples taken"));
             let sample = measure::sample(subject, &cell.ready, number, args.seed, &mut destination);
             out.record(sample.record.clone());
             if let (Some(problem), None) = (&sample.problem, cell.problem()) {
+                progress.hide();
                 out.problem(problem);
             }
             cell.samples.push(sample);
+            taken += 1;
         }
     }
     cells

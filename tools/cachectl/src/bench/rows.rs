@@ -26,9 +26,9 @@ pub(crate) fn distinct_blocks(used: u64, block: u64) -> u64 {
 
 /// The most pages that a row touches, for rows that start at multiples of their length.
 fn pages_per_block(block: u64, page: u64) -> u64 {
-    if page % block == 0 {
+    if page.is_multiple_of(block) {
         1
-    } else if block % page == 0 {
+    } else if block.is_multiple_of(page) {
         block / page
     } else {
         block.div_ceil(page) + 1

@@ -43,18 +43,6 @@ impl Measured {
         }
     }
 
-    /// In a few words.
-    pub(crate) fn name(&self) -> String {
-        let cell = &self.ready.cell;
-        let block = units::block(cell.block);
-        format!(
-            "{} {} {block} {}",
-            cell.state,
-            cell.pattern.name(),
-            cell.route_name()
-        )
-    }
-
     pub(crate) fn summary(&self) -> SummaryRecord {
         super::summary::summary(self.ready.cell.labels(), &self.samples)
     }

@@ -32,7 +32,7 @@ pub(crate) fn block(bytes: u64) -> String {
     ];
     units
         .into_iter()
-        .find(|(unit, _)| bytes > 0 && bytes % unit == 0)
+        .find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit))
         .map_or_else(
             || bytes.to_string(),
             |(unit, name)| format!("{}{name}", bytes / unit),
