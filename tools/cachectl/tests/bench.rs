@@ -345,6 +345,40 @@ fn a_file_that_is_written_meanwhile_gives_void_samples_and_no_errors() {
 }
 
 #[test]
+fn a_cold_file_that_did_not_come_from_storage_gives_a_warning() {
+    let folder = folder();
+    let holes = NamedTempFile::new_in(folder.path()).unwrap();
+    holes.as_file().set_len(8 << 20).unwrap();
+    let output = bench(&[holes.path().to_str().unwrap(), "--samples", "1"]);
+    assert_eq!(output.status.code(), Some(0));
+    let shown = text(&output.stdout);
+    let warnings: Vec<_> = shown
+        .lines()
+        .filter(|line| line.starts_with("warning:"))
+        .collect();
+    let cells = if in_memory(folder.path()) { 0 } else { 2 };
+    assert_eq!(warnings.len(), cells, "{shown}");
+    assert!(
+        warnings
+            .iter()
+            .all(|it| it.contains("only 0 B came from storage")),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_temporary_file_does_not_go_to_memory_by_default() {
+    let mut command = program(&["--size", "1M", "--samples", "1", "--states", "warm"]);
+    let output = command.env("TMPDIR", "/dev/shm").output().unwrap();
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        shown.contains("a temporary file in ") && !shown.contains("/dev/shm"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn what_cannot_be_measured_is_an_error_with_a_next_step() {
     let folder = folder();
     let empty = file_in(folder.path(), 0);

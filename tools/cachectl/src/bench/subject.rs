@@ -195,3 +195,48 @@ fn mount_named(mounts: &str, id: u64) -> Option<String> {
     let mut fields = behind.split(' ');
     Some(format!("{} on {}", fields.next()?, fields.next()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+23 22 0:21 / /proc rw,nosuid shared:5 master:1 - proc proc rw
+122 22 0:44 / /data rw - btrfs /dev/vdb rw";
+
+    #[test]
+    fn a_mount_is_found_by_its_number() {
+        let named = |id| mount_named(MOUNTS, id);
+        assert_eq!(named(22).unwrap(), "ext4 on /dev/vda");
+        assert_eq!(named(23).unwrap(), "proc on proc");
+        assert_eq!(named(122).unwrap(), "btrfs on /dev/vdb");
+        assert_eq!(named(2), None);
+    }
+
+    #[test]
+    fn the_file_system_of_a_file_without_a_name_is_told() {
+        let subject = Subject::temporary(Some(Path::new("/dev/shm")), 100, 1, |_| {}).unwrap();
+        assert!(subject.file_system().unwrap().starts_with("tmpfs on "));
+        assert!(in_memory(&subject.path) && !in_memory(Path::new("/proc")));
+    }
+
+    #[test]
+    fn a_temporary_file_is_as_long_as_asked_and_the_same_for_the_same_seed() {
+        let folder = tempfile::tempdir().unwrap();
+        let len = CHUNK + 1;
+        let bytes = |seed| {
+            let mut told = Vec::new();
+            let made = Subject::temporary(Some(folder.path()), len as u64, seed, |n| told.push(n));
+            assert_eq!(told, [CHUNK as u64, len as u64]);
+            let mut bytes = vec![0; len];
+            let file = made.unwrap().file;
+            assert_eq!(file.metadata().unwrap().len(), len as u64);
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+            bytes
+        };
+        let (one, again, other) = (bytes(1), bytes(1), bytes(2));
+        assert!(one == again && one != other);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -114,7 +114,7 @@ fn verdict(summary: &SummaryRecord, problem: Option<&Problem>) -> String {
         [] => {}
         [reason] => parts.push(format!("void: {reason}")),
         [first, others @ ..] => {
-            parts.push(format!("void: {first}, and {} other reasons", others.len()));
+            parts.push(format!("void: {first}, and {} more", others.len()));
         }
     }
     parts.join("; ")
@@ -198,4 +198,48 @@ fn warning(measured: &Measured) -> Option<String> {
             size(read),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(valid: u64, reasons: &[&str]) -> SummaryRecord {
+        SummaryRecord {
+            samples: 5,
+            valid_samples: valid,
+            void_reasons: reasons.iter().map(ToString::to_string).collect(),
+            ..SummaryRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_verdict_tells_what_counts_and_why_the_rest_does_not() {
+        assert_eq!(verdict(&summary(5, &[]), None), "valid 5/5");
+        assert_eq!(verdict(&summary(0, &["x"]), None), "void: x");
+        assert_eq!(verdict(&summary(4, &["x"]), None), "valid 4/5; void: x");
+        assert_eq!(
+            verdict(&summary(0, &["x", "y", "z"]), None),
+            "void: x, and 2 more"
+        );
+        let problem = Problem::Destination("no".to_owned());
+        assert_eq!(verdict(&summary(0, &[]), Some(&problem)), "error: no");
+    }
+
+    #[test]
+    fn columns_line_up_and_lines_end_with_their_last_word() {
+        let mut long = HEAD.map(str::to_owned);
+        long[4] = "auto (µ)".to_owned();
+        long[10] = "x".to_owned();
+        let lines = align(&[HEAD.map(str::to_owned), long]);
+        let place = |line: &str, word: &str| {
+            let (before, _) = line.split_once(word).unwrap();
+            before.chars().count()
+        };
+        assert_eq!(
+            place(&lines[0], "from storage"),
+            place(&lines[1], "from storage")
+        );
+        assert!(lines[1].ends_with("from storage  x"), "{lines:?}");
+    }
 }
