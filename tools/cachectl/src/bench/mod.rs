@@ -113,7 +113,7 @@ fn destination(cells: &[Ready]) -> Result<Vec<u8>, Problem> {
     Ok(destination)
 }
 
-/// Takes all samples, and tells each as it is taken.
+/// Takes all samples, and tells each as it is taken; an error that many have, once.
 fn measure_all(
     args: &BenchArgs,
     out: &Out,
@@ -125,14 +125,18 @@ fn measure_all(
     let mut cells: Vec<Measured> = ready.into_iter().map(Measured::new).collect();
     let all = args.samples.saturating_mul(cells.len() as u64);
     let mut taken = 0;
+    let mut told = Vec::new();
     for number in 0..args.samples {
         for cell in &mut cells {
             progress.tell(|| format!("{taken} of {all} samples taken"));
             let sample = measure::sample(subject, &cell.ready, number, args.seed, &mut destination);
             out.record(sample.record.clone());
-            if let (Some(problem), None) = (&sample.problem, cell.problem()) {
+            if let Some(error) = sample.record.error.as_ref()
+                && !told.contains(error)
+            {
                 progress.hide();
-                out.problem(problem);
+                out.problem(error);
+                told.push(error.clone());
             }
             cell.samples.push(sample);
             taken += 1;
