@@ -242,6 +242,42 @@ fn tmpfs_knows_and_keeps() {
     });
 }
 
+#[test]
+fn other_file_systems_in_memory() {
+    in_child(this_test!(), mounts, |over| {
+        let Some(()) = own_mounts() else { return };
+        let (ram, huge) = (over.join("ram"), over.join("huge"));
+        let Some(()) = mounted("ramfs", &ram, "") else {
+            return;
+        };
+        let path = ram.join("f");
+        fill(&path, MIB);
+        agrees(&path);
+        let kept = evict::file(&path).unwrap();
+        assert_eq!(kept.after.resident, Some(256));
+        assert_eq!(
+            kept.causes[0].kind,
+            evict::CauseKind::FileSystem,
+            "{kept:?}"
+        );
+
+        let Some(()) = mounted("hugetlbfs", &huge, "pagesize=2M") else {
+            return;
+        };
+        let path = huge.join("f");
+        File::create(&path).unwrap().set_len(4 * MIB).unwrap();
+        let told = residency::of(&path).unwrap();
+        assert_eq!(
+            (told.resident, told.untold),
+            (None, Some(Untold::NotSupported))
+        );
+        assert_eq!(residency::page_map(&path).unwrap(), None);
+        assert!(!evict::file(&path).unwrap().is_cold(), "not proved");
+        let warm = gpumap::sample::warm(&path).unwrap().run(|| ()).unwrap();
+        assert_eq!(warm.void, Some(gpumap::sample::Void::Untold));
+    });
+}
+
 fn file_of_mode(mode: u32) -> impl FnOnce() -> (Scene, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     move || {
@@ -283,9 +319,6 @@ fn a_strangers_file_is_unknown_and_can_be_evicted_all_the_same() {
         let report = map.read_with(..9, &mut [0u8; 9], measured).unwrap();
         assert_eq!(report.residency_before, None);
         evict::file(&map).unwrap();
-        std::fs::File::from(std::os::fd::OwnedFd::from(file))
-            .metadata()
-            .unwrap();
     });
     if let Some((_scene, path)) = parent {
         let resident = count(&pages_of(&path));

@@ -167,10 +167,15 @@ pub(crate) fn need<T, E: std::fmt::Display>(what: &str, had: Result<T, E>) -> Op
         Err(why) => {
             let required = required.split(',').any(|name| name.trim() == what);
             assert!(!required, "{what} is required, and not to be had: {why}");
-            println!("skipped: {what}: {why}");
+            say(&format!("skipped: {what}: {why}"));
             None
         }
     }
+}
+
+/// Says something that the test program does not hold back, as it does what is printed.
+pub(crate) fn say(line: &str) {
+    writeln!(std::io::stderr(), "{line}").unwrap();
 }
 
 /// Whether the tests' folder lies on a file system with storage that is not stacked.
