@@ -39,7 +39,7 @@ Examples:
 
 const READ_EXAMPLES: &str = "\
 A file of rows has one row a line, OFFSET LENGTH, with units; # begins a comment.
-Large reads go in windows of 256 MiB; times, bytes and pages are those of all windows together.
+Large reads go in windows of 64 MiB; times, bytes and pages are those of all windows together.
 
 Examples:
   cachectl read weights.bin --digest           the same digest as sha256sum

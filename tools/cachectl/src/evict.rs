@@ -9,7 +9,7 @@ use gpumap::{Result, Target};
 use crate::args::EvictArgs;
 use crate::json::{CauseRecord, EvictRecord, EvictSystemRecord, MapperRecord, Name};
 use crate::names;
-use crate::out::{Hue, Out, shown, size};
+use crate::out::{Hue, Out, counted, printable, shown, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 
@@ -93,13 +93,13 @@ impl Evict<'_> {
         for cause in &gone.causes {
             let pages = cause
                 .pages
-                .map_or(String::new(), |n| format!(" ({n} pages)"));
-            let evidence = crate::out::printable(&cause.evidence);
+                .map_or(String::new(), |n| format!(" ({})", counted(n, "page")));
+            let evidence = printable(&cause.evidence);
             self.out
                 .line(format!("{:40}{}{pages}: {evidence}", "", cause.kind));
         }
         for mapper in &gone.mapped_by {
-            let command = crate::out::printable(&mapper.command);
+            let command = printable(&mapper.command);
             self.out.line(format!(
                 "{:40}in the page tables of process {} ({command}): {}",
                 "",
@@ -125,10 +125,11 @@ impl Evict<'_> {
 
     fn end(self) -> Outcome {
         if self.headed {
-            let files = if self.files == 1 { "file" } else { "files" };
             self.out.line(format!(
-                "{} pages dropped of {} {files}, {} stayed",
-                self.dropped, self.files, self.stayed
+                "{} dropped of {}, {} stayed",
+                counted(self.dropped, "page"),
+                counted(self.files, "file"),
+                self.stayed
             ));
         }
         self.outcome

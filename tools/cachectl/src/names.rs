@@ -76,6 +76,10 @@ impl Files<'_, '_> {
                 "is a directory; use -r to take the files in it",
             ))),
             Ok(stat) => self.once(path, &stat),
+            Err(_) if path.as_os_str().is_empty() => (self.visit)(Err(Trouble {
+                path: path.to_owned(),
+                what: "a name is empty; name a file".to_owned(),
+            })),
             Err(_) => (self.visit)(Ok(path)),
         }
     }

@@ -165,6 +165,12 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{scaled:.1} {}", units[power])
 }
 
+/// `1 page`, `2 pages`.
+pub(crate) fn counted(number: u64, one: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{s}")
+}
+
 /// A share in per cent, rounded so that only all is 100% and only nothing 0%.
 pub(crate) fn percent(part: u64, all: u64) -> String {
     let permille = u128::from(part) * 1000 / u128::from(all.max(1));
@@ -189,6 +195,8 @@ mod tests {
 
     #[test]
     fn sizes_and_shares() {
+        assert_eq!(counted(1, "page"), "1 page");
+        assert_eq!(counted(0, "page"), "0 pages");
         assert_eq!(size(0), "0 B");
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");

@@ -6,7 +6,7 @@ use gpumap::{Plan, ReadOptions, Route, Settings};
 
 use crate::args::PlanArgs;
 use crate::json::{Name, PlanRecord, PlanTotalRecord};
-use crate::out::{Out, size};
+use crate::out::{Out, counted, size};
 use crate::outcome::Outcome;
 use crate::request::{self, Asked, Request};
 
@@ -75,24 +75,23 @@ pub(crate) fn reasons(of: impl Fn(Route) -> Option<String>) -> BTreeMap<String, 
 
 /// One line for each route; there may be very many pieces.
 fn table(plan: &Plan, out: &Out) {
-    out.line(format!(
-        "{} in {} pieces",
-        size(plan.bytes()),
-        plan.pieces().len()
-    ));
-    for route in Route::ALL {
+    let pieces = plan.pieces();
+    let count = counted(pieces.len() as u64, "piece");
+    out.line(format!("{} in {count}", size(plan.bytes())));
+    let (refused, taken): (Vec<_>, Vec<_>) = Route::ALL
+        .into_iter()
+        .partition(|&route| plan.reason(route).is_some());
+    for route in taken {
+        let of_route = || pieces.iter().filter(|piece| piece.route == route);
+        let bytes: u64 = of_route().map(|piece| piece.destination.len()).sum();
+        let engine = of_route().find_map(|piece| piece.engine);
+        let by = engine.map_or(String::new(), |engine| format!(", by {engine}"));
+        let count = counted(of_route().count() as u64, "piece");
+        out.line(format!("  {route}: {} in {count}{by}", size(bytes)));
+    }
+    for route in refused {
         if let Some(reason) = plan.reason(route) {
             out.line(format!("  not {route}: {reason}"));
-            continue;
         }
-        let pieces = plan.pieces().iter().filter(|piece| piece.route == route);
-        let (mut count, mut bytes, mut engine) = (0u64, 0, None);
-        for piece in pieces {
-            count += 1;
-            bytes += piece.destination.len();
-            engine = piece.engine.or(engine);
-        }
-        let by = engine.map_or(String::new(), |engine| format!(", by {engine}"));
-        out.line(format!("  {route}: {} in {count} pieces{by}", size(bytes)));
     }
 }

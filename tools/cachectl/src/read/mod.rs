@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::args::ReadArgs;
 use crate::json::{Name, ReadRecord, hex};
-use crate::out::{Hue, Out, percent, shown, size};
+use crate::out::{Hue, Out, counted, percent, shown, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::request::{self, Request};
@@ -18,7 +18,7 @@ use sum::Sum;
 use windows::Window;
 
 /// Bytes of destination: bounds the memory, however much is read.
-const WINDOW: u64 = 256 << 20;
+const WINDOW: u64 = 64 << 20;
 
 pub(crate) fn run(args: &ReadArgs, settings: Settings, out: &Out) -> Outcome {
     let mut record = ReadRecord {
@@ -116,7 +116,7 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
     }
     let name = shown(request::file(&args.request));
     let rows = match (record.offset_bytes, record.rows) {
-        (None, Some(rows)) => format!(" in {rows} rows"),
+        (None, Some(rows)) => format!(" in {}", counted(rows, "row")),
         _ => String::new(),
     };
     let time = record.seconds.map_or(String::new(), |s| {
@@ -130,9 +130,9 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
             .map_or(String::new(), |by| format!(", by {by}"));
         let route = out.paint(Hue::Good, route);
         out.line(format!(
-            "  {route}: {} in {} operations{by}",
+            "  {route}: {} in {}{by}",
             size(used.bytes),
-            used.ops
+            counted(used.ops, "operation")
         ));
     }
     for (route, reason) in &report.reasons {

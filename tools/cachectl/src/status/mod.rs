@@ -10,7 +10,7 @@ use gpumap::residency::{self, Residency};
 use crate::args::StatusArgs;
 use crate::json::{FileRecord, Name, TotalRecord};
 use crate::names;
-use crate::out::{Hue, Out, percent, shown, size};
+use crate::out::{Hue, Out, counted, percent, shown, size};
 use crate::outcome::Outcome;
 
 /// Cells of the bar in the table.
@@ -148,16 +148,14 @@ impl Status<'_> {
             ">="
         };
         let pages = format!("{at_least}{}/{}", self.known_pages, total.pages);
-        let files = if total.files == 1 { "file" } else { "files" };
+        let files = counted(total.files, "file");
         let errors = match total.errors {
             0 => String::new(),
             errors => format!(", {errors} with errors"),
         };
         let share = percent(self.known_pages, total.pages);
         format!(
-            "{pages:>21} {share:>7} {:32}{} {files}{errors}",
-            "", total.files
-        )
+            "{pages:>21} {share:>7} {:32}{files}{errors}", "")
     }
 }
 

@@ -1,0 +1,12 @@
+//! The program, end to end: its answers are parsed with the structs that are published for it.
+
+mod ends;
+mod evict;
+mod memory;
+mod names;
+mod nobody;
+mod plan;
+mod read;
+mod scene;
+mod settings;
+mod status;

@@ -1,0 +1,79 @@
+//! `settings`, and what the environment says.
+
+use cachectl::json::{Record, SettingRecord};
+use gpumap::settings::KEYS;
+
+use crate::scene::{Answer, Scene, answer};
+
+fn settings(answer: &Answer) -> Vec<SettingRecord> {
+    let setting = |record| match record {
+        Record::Setting(setting) => setting,
+        other => panic!("{other:?}"),
+    };
+    answer.records().into_iter().map(setting).collect()
+}
+
+#[test]
+fn every_key_is_told_with_where_its_value_comes_from() {
+    let scene = Scene::new();
+    let mut command = scene.command(["settings", "--json"]);
+    let told = settings(&answer(command.env("GPUMAP_PIECE", "1MiB")).ends(0));
+    assert_eq!(told.len(), KEYS.len());
+    for (setting, key) in told.iter().zip(&KEYS) {
+        assert_eq!(setting.key, key.name);
+        assert_eq!(
+            (setting.unit.as_str(), setting.doc.as_str()),
+            (key.unit, key.doc)
+        );
+        assert_eq!(setting.default, key.default);
+        let set = key.name == "GPUMAP_PIECE";
+        assert_eq!(setting.source, if set { "environment" } else { "default" });
+        assert_eq!(setting.value == "1048576", set, "{setting:?}");
+    }
+    let table = scene.say("settings").ends(0).out;
+    for key in &KEYS {
+        assert!(
+            table.contains(key.name) && table.contains(key.doc),
+            "{table}"
+        );
+    }
+}
+
+#[test]
+fn a_bad_value_ends_every_command_and_says_what_is_accepted() {
+    let scene = Scene::new();
+    scene.file("a", 5);
+    for words in [
+        "settings",
+        "status a",
+        "evict a",
+        "read a",
+        "plan a",
+        "status --json a",
+        "bench a",
+    ] {
+        let mut command = scene.command(words.split(' '));
+        let said = answer(command.env("GPUMAP_WORKERS", "many")).ends(2);
+        for part in ["cachectl: ", "GPUMAP_WORKERS", "\"many\"", "1 to 1024"] {
+            assert!(said.err.contains(part), "{words}: {said:?}");
+        }
+        assert_eq!(said.out, "", "{words}");
+    }
+}
+
+#[test]
+fn the_command_line_goes_before_the_environment() {
+    let scene = Scene::new();
+    scene.file("a", 5);
+    let route = |words: &str| {
+        let mut command = scene.command(words.split(' '));
+        let said = answer(command.env("GPUMAP_ROUTE", "mapped")).ends(0);
+        let Record::Read(read) = said.record() else {
+            panic!("{said:?}")
+        };
+        read.report.unwrap().routes.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(route("read a --json"), ["mapped"]);
+    assert_eq!(route("read a --json --route buffered"), ["buffered"]);
+    assert_eq!(route("read a --json --route auto"), ["buffered"]);
+}
