@@ -175,7 +175,8 @@ pub(crate) fn need<T, E: std::fmt::Display>(what: &str, had: Result<T, E>) -> Op
 
 /// Says something that the test program does not hold back, as it does what is printed.
 pub(crate) fn say(line: &str) {
-    writeln!(std::io::stderr(), "{line}").unwrap();
+    let line = format!("{line}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 /// Whether the tests' folder lies on a file system with storage that is not stacked.
