@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use args::{Cli, Command, NameArgs};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use gpumap::Settings;
+use gpumap::Runtime;
 use interrupt::Interrupt;
 use out::Out;
 use outcome::Outcome;
@@ -61,8 +61,8 @@ fn check(cli: &Cli) {
 
 fn run(command: Command, out: &Out) -> Outcome {
     // First of all, so that a bad setting is told by every command, whether it uses it or not.
-    let settings = match Settings::from_env() {
-        Ok(settings) => settings,
+    let settings = match Runtime::global() {
+        Ok(runtime) => runtime.settings().clone(),
         Err(error) => {
             out.problem(&error);
             return Outcome::Failed;

@@ -142,20 +142,18 @@ impl Status<'_> {
 
     fn total_row(&self) -> String {
         let total = &self.total;
-        let at_least = if total.resident_pages.is_some() {
-            ""
-        } else {
-            ">="
+        let (pages, share) = match total.resident_pages {
+            Some(resident) => (resident.to_string(), percent(resident, total.pages)),
+            // What is known is a lower bound, of which there is no share.
+            None => (format!(">={}", self.known_pages), String::new()),
         };
-        let pages = format!("{at_least}{}/{}", self.known_pages, total.pages);
+        let pages = format!("{pages}/{}", total.pages);
         let files = counted(total.files, "file");
         let errors = match total.errors {
             0 => String::new(),
             errors => format!(", {errors} with errors"),
         };
-        let share = percent(self.known_pages, total.pages);
-        format!(
-            "{pages:>21} {share:>7} {:32}{files}{errors}", "")
+        format!("{pages:>21} {share:>7} {:32}{files}{errors}", "")
     }
 }
 

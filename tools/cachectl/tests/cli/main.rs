@@ -1,5 +1,7 @@
 //! The program, end to end: its answers are parsed with the structs that are published for it.
 
+#![allow(clippy::unwrap_used, reason = "tests and their helpers")]
+
 mod ends;
 mod evict;
 mod memory;
