@@ -10,48 +10,69 @@ use crate::expect::Expect;
 use crate::ranges::Bounds;
 use crate::values::{RouteChoice, To, bytes, count, state};
 
-const AFTER: &str = "\
+/// Every help ends with what the exit status means.
+macro_rules! help {
+    ($text:literal) => {
+        concat!(
+            $text,
+            "
+
 Exit status:
   0    done
-  1    done, but the answer is no: an expectation not met, pages that stayed, a sample not valid
+  1    done, but the answer is no: an expectation not met, pages that stayed or may have, a
+       sample that is not valid
   2    wrong usage, or an error for at least one file; the other files are done all the same
-  130  interrupted
+  130  interrupted"
+        )
+    };
+}
 
+const AFTER: &str = help!(
+    "\
 Numbers of bytes take units: 4K, 4KiB (1024 each), 4kB (1000), up to T.
-Settings come from the environment: see `cachectl settings`.";
+Settings come from the environment: see `cachectl settings`."
+);
 
-const STATUS_EXAMPLES: &str = "\
+const STATUS_EXAMPLES: &str = help!(
+    "\
 Examples:
   cachectl status weights.bin
   cachectl status -r models/ --expect warm     exit 1 unless every file is cached whole
   cachectl status --expect '>=90%' -q a b      for scripts: nothing printed, see $?
   cachectl status --map weights.bin            where in the file the cached pages lie
-  find . -name '*.bin' -print0 | cachectl status -0 --files-from - --json";
+  find . -name '*.bin' -print0 | cachectl status -0 --files-from - --json"
+);
 
-const EVICT_EXAMPLES: &str = "\
+const EVICT_EXAMPLES: &str = help!(
+    "\
 Dropping loses nothing, but every reader of the file pays for it. It needs no privilege.
-Exit status 1 means that pages stayed, or that it is unknown whether they did.
 
 Examples:
   cachectl evict weights.bin
   cachectl evict -r models/ --json
-  cachectl evict --range 1G-2G weights.bin";
+  cachectl evict --range 1G-2G weights.bin"
+);
 
-const READ_EXAMPLES: &str = "\
+const READ_EXAMPLES: &str = help!(
+    "\
 A file of rows has one row a line, OFFSET LENGTH, with units; # begins a comment.
 Large reads go in windows of 64 MiB; times, bytes and pages are those of all windows together.
 
 Examples:
   cachectl read weights.bin --digest           the same digest as sha256sum
   cachectl read weights.bin --offset 1M --len 64K --route mapped --measure
-  cachectl read weights.bin --rows rows.txt --workers 8 --json";
+  cachectl read weights.bin --rows rows.txt --workers 8 --json"
+);
 
-const PLAN_EXAMPLES: &str = "\
+const PLAN_EXAMPLES: &str = help!(
+    "\
 Examples:
   cachectl plan weights.bin
-  cachectl plan weights.bin --rows rows.txt --json     one record a piece, then the reasons";
+  cachectl plan weights.bin --rows rows.txt --json     one record a piece, then the reasons"
+);
 
-const BENCH_EXAMPLES: &str = "\
+const BENCH_EXAMPLES: &str = help!(
+    "\
 Lists multiply: every combination is measured. Before each run the state is made and proved; a
 run whose state was not proved is void. Every byte is checked, outside the timed part.
 Without FILE a temporary file is made, and is gone at the end.
@@ -59,12 +80,15 @@ Without FILE a temporary file is made, and is gone at the end.
 Examples:
   cachectl bench
   cachectl bench weights.bin --states cold,warm --patterns seq,random --blocks 4K,1M
-  cachectl bench --size 256M --routes buffered,mapped --workers 1,2 --samples 7 --json";
+  cachectl bench --size 256M --routes buffered,mapped --workers 1,2 --samples 7 --json"
+);
 
-const SETTINGS_EXAMPLES: &str = "\
+const SETTINGS_EXAMPLES: &str = help!(
+    "\
 Examples:
   cachectl settings
-  GPUMAP_WORKERS=4 cachectl settings --json";
+  GPUMAP_WORKERS=4 cachectl settings --json"
+);
 
 /// See what part of a file is cached, drop it and verify that it went, read it, and measure cold
 /// against warm.
