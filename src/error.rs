@@ -44,7 +44,7 @@ pub enum Error {
         file_system: &'static str,
     },
     /// A range or row that does not lie inside the map or file.
-    #[error("{}: {}bytes {}..{} do not lie within 0..{len}; ask for a range inside, or refresh() the map if the file grew", path.display(), row_prefix(*row), range.start, range.end)]
+    #[error("{}: {}bytes {}..{} do not lie within 0..{len}; ask for a range inside; a map sees that its file grew after refresh()", path.display(), row_prefix(*row), range.start, range.end)]
     OutOfRange {
         /// The file.
         path: PathBuf,
@@ -202,6 +202,10 @@ fn next_step(call: &str, source: &io::Error) -> &'static str {
         }
         Some(libc::EMFILE | libc::ENFILE) => "close files, or raise the limit (ulimit -n)",
         Some(libc::ELOOP) => "a symbolic link points to itself: name the file",
+        Some(libc::EFAULT) => {
+            "the file was shortened while it was read, or its storage failed: read again, and if \
+             that fails look at the kernel's log (dmesg)"
+        }
         Some(libc::ENOMEM) if call == "mmap" => {
             "raise the limit of the address space (ulimit -v) or vm.max_map_count, or map less"
         }

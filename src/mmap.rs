@@ -12,7 +12,7 @@ use crate::read::Request;
 use crate::report::Report;
 use crate::request::{Destination, ReadOptions, Rows};
 use crate::runtime::Runtime;
-use crate::sys::{self, Identity, Mapping};
+use crate::sys::{self, FileSystem, Mapping, Stat};
 
 /// A read-only shared mapping of a file, and the means to read any ranges of it.
 ///
@@ -22,8 +22,9 @@ use crate::sys::{self, Identity, Mapping};
 /// # The file may change
 /// Other processes may write to a mapped file, or shorten it, at any time. No safe method here
 /// touches the mapping from user space, so none of them can be killed by `SIGBUS`; a file that
-/// shrank gives [`Error::Truncated`]. What is read is what pread(2) would read at that moment.
-/// [`Mmap::as_slice`] gives up that protection and is `unsafe` for that reason.
+/// shrank gives [`Error::Truncated`]. What is read is what pread(2) would read at that moment; while
+/// a file is cut and grown again during a read, zeros may come for the bytes that were cut, from
+/// pread(2) as from here. [`Mmap::as_slice`] gives up that protection and is `unsafe` for that reason.
 ///
 /// ```
 /// use gpumap::Mmap;
@@ -53,7 +54,9 @@ pub struct Mmap {
 pub(crate) struct Mapped {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
-    pub(crate) identity: Identity,
+    /// The file when it was mapped.
+    pub(crate) stat: Stat,
+    file_system: FileSystem,
     /// The first byte, in the file.
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -181,6 +184,7 @@ impl MmapOptions {
 impl Mapped {
     fn new(file: File, path: PathBuf, shape: Shape, runtime: &Runtime) -> Result<Self> {
         let stat = sys::regular(&file, &path)?;
+        let file_system = FileSystem::of(std::os::fd::AsFd::as_fd(&file), &path)?;
         let bytes = shape.within(stat.len, &path)?;
         let mapping = if bytes.is_empty() {
             None
@@ -194,7 +198,8 @@ impl Mapped {
         Ok(Self {
             file,
             path,
-            identity: stat.identity,
+            stat,
+            file_system,
             offset: bytes.start(),
             len: bytes.len(),
             mapping,
@@ -203,9 +208,22 @@ impl Mapped {
     }
 }
 
+impl Mapped {
+    /// Whether the mapping may show another file than the descriptor reads. On overlayfs a file
+    /// that is written for the first time moves to another layer; a descriptor follows, a mapping
+    /// does not.
+    pub(crate) fn may_be_stale(&self) -> bool {
+        self.file_system.is_stacked()
+            && !self
+                .file
+                .metadata()
+                .is_ok_and(|now| Stat::from(&now) == self.stat)
+    }
+}
+
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.runtime.forget_gone(self.identity);
+        self.runtime.forget_gone(self.stat.identity);
     }
 }
 
@@ -303,8 +321,8 @@ impl Mmap {
     /// # Errors
     /// As for [`MmapOptions::open`]; the map stays as it was then.
     pub fn refresh(&mut self) -> Result<u64> {
-        let own = self.inner.file.try_clone();
-        let file = own.map_err(|error| Error::system(self.path(), "fcntl", error))?;
+        let again = sys::reopen(&self.inner.file).or_else(|_| self.inner.file.try_clone());
+        let file = again.map_err(|error| Error::system(self.path(), "fcntl", error))?;
         let mapped = Mapped::new(file, self.path().to_owned(), self.options, &self.runtime)?;
         self.inner = Arc::new(mapped);
         self.runtime.remember(&self.inner);

@@ -39,7 +39,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The row of the request in which the piece starts, counted from 0.
+    /// The row of the request that holds the piece's first byte, counted from 0.
     #[must_use]
     pub fn first_row(&self) -> usize {
         self.start.row
@@ -143,7 +143,9 @@ fn cut(
         return SmallVec::new();
     }
     if bytes <= piece_bytes && rows.count() <= PIECE_ROWS {
-        return smallvec![piece(Cursor::default(), whole)];
+        let first = rows.segments(Cursor::default(), bytes).next();
+        let row = first.map_or(0, |segment| segment.row);
+        return smallvec![piece(Cursor { row, skip: 0 }, whole)];
     }
     let mut pieces = SmallVec::new();
     let mut open = Open::default();

@@ -53,6 +53,7 @@ impl Request<'_> {
             rows: self.rows.count() as u64,
             bytes: self.bytes,
             mapped: self.map.mapping.is_some(),
+            stale: self.map.may_be_stale(),
         };
         Route::ALL.map(|route| match route {
             Route::Gds => gds::usable(ask),
@@ -104,14 +105,10 @@ impl Request<'_> {
         if self.options.measure {
             lock(&run.outcome).report.storage_read_bytes = Some(0);
         }
-        let settings = self.runtime.settings();
-        let workers = self
-            .options
-            .workers
-            .unwrap_or(settings.workers())
-            .min(plan.pieces().len());
-        if workers > 1 {
-            self.runtime.workers().share(workers, &|| run.work());
+        if plan.pieces().len() > 1 {
+            let workers = self.runtime.workers();
+            let threads = self.options.workers.unwrap_or(workers.limit());
+            workers.share(threads.min(plan.pieces().len()), &|| run.work());
         } else {
             run.work();
         }

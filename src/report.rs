@@ -31,6 +31,9 @@ pub enum Reason {
     NotBuilt,
     /// Nothing is mapped: the map is empty.
     NotMapped,
+    /// The file was changed since it was mapped, and lies on a stacked file system (overlayfs, FUSE),
+    /// where a mapping may go on showing the file as it was.
+    MappingStale,
     /// A system call that the route needs is refused to this process.
     Refused {
         /// The call.
@@ -57,6 +60,10 @@ impl std::fmt::Display for Reason {
             }
             Self::NotBuilt => f.write_str("this version of gpumap cannot read this way yet"),
             Self::NotMapped => f.write_str("the map is empty, so nothing is mapped"),
+            Self::MappingStale => f.write_str(
+                "the file was changed since it was mapped, and on its stacked file system the \
+                 mapping may show it as it was; refresh() the map",
+            ),
             Self::Refused { call, errno } => {
                 let error = std::io::Error::from_raw_os_error(*errno);
                 write!(f, "{call} is refused to this process ({error})")

@@ -37,7 +37,7 @@ pub struct Runtime {
 struct Inner {
     settings: Settings,
     facts: Facts,
-    workers: Workers,
+    workers: OnceLock<Workers>,
     staging: Staging,
     maps: Mutex<HashMap<Identity, Vec<Weak<Mapped>>>>,
 }
@@ -45,24 +45,24 @@ struct Inner {
 /// Builds a [`Runtime`].
 #[derive(Debug, Clone, Default)]
 pub struct RuntimeBuilder {
-    settings: Settings,
+    settings: Option<Settings>,
 }
 
 impl RuntimeBuilder {
     /// The settings. Default: the table's defaults; the environment is not read.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
+        self.settings = Some(settings);
         self
     }
 
     /// The runtime.
     #[must_use]
     pub fn build(self) -> Runtime {
-        let settings = self.settings;
+        let settings = self.settings.unwrap_or_default();
         let inner = Inner {
             facts: Facts::default(),
-            workers: Workers::new(settings.workers()),
+            workers: OnceLock::new(),
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
             maps: Mutex::default(),
             settings,
@@ -123,7 +123,8 @@ impl Runtime {
     }
 
     pub(crate) fn workers(&self) -> &Workers {
-        &self.inner.workers
+        let limit = || Workers::new(self.inner.settings.workers());
+        self.inner.workers.get_or_init(limit)
     }
 
     pub(crate) fn staging(&self) -> &Staging {
@@ -133,7 +134,7 @@ impl Runtime {
     /// Remembers a map, so that an eviction of its file can take down its page tables.
     pub(crate) fn remember(&self, map: &Arc<Mapped>) {
         lock(&self.inner.maps)
-            .entry(map.identity)
+            .entry(map.stat.identity)
             .or_default()
             .push(Arc::downgrade(map));
     }

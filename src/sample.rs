@@ -270,7 +270,7 @@ fn read_all(opened: &Opened) -> Result<()> {
             }
         }
     };
-    runtime.workers().share(runtime.settings().workers(), &work);
+    runtime.workers().share(runtime.workers().limit(), &work);
     failed
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -59,14 +59,13 @@ pub static KEYS: [Key; 6] = [
         accepted: "auto (one for each core) or a number from 1 to 1024",
         doc: "threads that one read may use, the caller's own among them; parked when idle",
         store: |s, text| {
-            s.workers = if text == "auto" {
-                cores()
-            } else {
-                within(text.parse().ok()?, 1, 1024)?
+            s.workers = match text {
+                "auto" => None,
+                number => Some(within(number.parse().ok()?, 1, 1024)?),
             };
             Some(())
         },
-        show: |s| s.workers.to_string(),
+        show: |s| s.workers().to_string(),
     },
     Key {
         name: "GPUMAP_PIECE",
@@ -143,7 +142,7 @@ impl std::fmt::Display for Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     route: Option<Route>,
-    workers: usize,
+    workers: Option<usize>,
     piece_bytes: u64,
     staging_bytes: u64,
     evict_wait: Duration,
@@ -167,7 +166,7 @@ impl Default for Settings {
     fn default() -> Self {
         let mut settings = Self {
             route: None,
-            workers: 0,
+            workers: None,
             piece_bytes: 0,
             staging_bytes: 0,
             evict_wait: Duration::ZERO,
@@ -243,8 +242,8 @@ impl Settings {
 
     /// `GPUMAP_WORKERS`: threads that one read may use, at least 1.
     #[must_use]
-    pub const fn workers(&self) -> usize {
-        self.workers
+    pub fn workers(&self) -> usize {
+        self.workers.unwrap_or_else(cores)
     }
 
     /// `GPUMAP_PIECE`: bytes that a worker moves at once.

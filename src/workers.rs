@@ -77,6 +77,11 @@ impl Workers {
         }
     }
 
+    /// The most threads that work on one call, the caller's own among them.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Runs the work on the caller's thread and on up to `threads - 1` parked ones.
     ///
     /// # Panics

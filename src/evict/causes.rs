@@ -27,7 +27,8 @@ pub enum CauseKind {
     Dirty,
     /// Being written to storage.
     Writeback,
-    /// Their read was still in flight.
+    /// Their read was still in flight; or they are pages that were never read, as beside a hole that
+    /// was punched: cachestat counts both, and mincore neither.
     InFlight,
     /// In the page tables of a process.
     Mapped,
@@ -116,7 +117,7 @@ fn in_flight(opened: &Opened, after: &Residency, cached: u64) -> Result<Option<C
         kind: CauseKind::InFlight,
         pages: Some(pages),
         evidence: format!(
-            "cachestat counts {pages} pages more than mincore: their read is under way"
+            "cachestat counts {pages} pages more than mincore: their read is under way, or never began"
         ),
     }))
 }

@@ -15,7 +15,7 @@ pub struct Mapper {
     pub pid: u32,
     /// Its name, as `/proc/PID/comm` gives it.
     pub command: String,
-    /// Bytes of these mappings in its page tables.
+    /// Bytes of these mappings in its page tables; all of each mapping that holds some of the range.
     pub touched_bytes: u64,
     /// Bytes of these mappings locked in memory.
     pub locked_bytes: u64,

@@ -123,8 +123,8 @@ impl Residency {
 
 /// Totals for a file, descriptor, map, or a range of one.
 ///
-/// Takes about 0.15 ms for 4 GiB cached where cachestat answers, 60 ms where mincore does; memory
-/// is bounded by `GPUMAP_RESIDENCY_WINDOW`, however large the file.
+/// Takes about 0.15 ms for 4 GiB cached in large folios where cachestat answers (some 25 ms for 1 GiB
+/// in pages of 4 KiB), and 60 ms where mincore does; memory is bounded by `GPUMAP_RESIDENCY_WINDOW`, however large the file.
 ///
 /// # Errors
 /// Where the target cannot be opened, is not a regular file, or a call fails. Not being told is

@@ -20,6 +20,9 @@ pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
     if !ask.mapped {
         return Err(Reason::NotMapped);
     }
+    if ask.stale {
+        return Err(Reason::MappingStale);
+    }
     match facts.vm_readv_refused() {
         Some(errno) => Err(Reason::Refused {
             call: "process_vm_readv",

@@ -22,6 +22,8 @@ pub(crate) struct Ask {
     pub(crate) bytes: u64,
     /// Whether the map has a mapping; an empty one has none.
     pub(crate) mapped: bool,
+    /// Whether the mapping may show another file than the descriptor reads.
+    pub(crate) stale: bool,
 }
 
 /// Where the bytes come from.

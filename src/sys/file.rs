@@ -19,8 +19,24 @@ pub(crate) struct Identity {
 pub(crate) struct Stat {
     pub(crate) identity: Identity,
     pub(crate) len: u64,
-    /// Seconds and nanoseconds.
-    modified: (i64, i64),
+    /// Of its content, and of anything about it: seconds and nanoseconds.
+    modified: [(i64, i64); 2],
+}
+
+impl From<&Metadata> for Stat {
+    fn from(stat: &Metadata) -> Self {
+        Self {
+            identity: Identity {
+                dev: stat.dev(),
+                ino: stat.ino(),
+            },
+            len: stat.len(),
+            modified: [
+                (stat.mtime(), stat.mtime_nsec()),
+                (stat.ctime(), stat.ctime_nsec()),
+            ],
+        }
+    }
 }
 
 /// Opens a regular file for reading. Never blocks, as opening a FIFO would, and does not wake a
@@ -36,6 +52,12 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
         .map_err(system("open"))
 }
 
+/// Opens what a descriptor stands for anew, for reading. On stacked file systems that may be
+/// another file of the layers below than the one that the descriptor has.
+pub(crate) fn reopen(file: &File) -> std::io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
 /// What is opened, if it is a regular file with a page cache.
 pub(crate) fn regular(file: &File, path: &Path) -> Result<Stat> {
     let stat = file
@@ -48,14 +70,7 @@ pub(crate) fn regular(file: &File, path: &Path) -> Result<Stat> {
             file_system,
         });
     }
-    Ok(Stat {
-        identity: Identity {
-            dev: stat.dev(),
-            ino: stat.ino(),
-        },
-        len: stat.len(),
-        modified: (stat.mtime(), stat.mtime_nsec()),
-    })
+    Ok(Stat::from(&stat))
 }
 
 fn refuse_irregular(stat: &Metadata, path: &Path) -> Result<()> {

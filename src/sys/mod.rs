@@ -19,7 +19,7 @@ mod read;
 pub(crate) use advise::{drop_pages, page_size, sync_data};
 pub(crate) use buffer::AlignedBuffer;
 pub(crate) use cachestat::{CacheCounts, cachestat, cachestat_refused_to_all};
-pub(crate) use file::{FileSystem, Identity, Stat, open_regular, opened_path, regular};
+pub(crate) use file::{FileSystem, Identity, Stat, open_regular, opened_path, regular, reopen};
 pub(crate) use host_slice::HostSliceMut;
 pub(crate) use io_account::{process_storage_read_bytes, thread_storage_read_bytes};
 pub(crate) use mapping::{Mapping, vm_readv_refused};

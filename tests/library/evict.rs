@@ -41,16 +41,26 @@ fn a_whole_file() {
     assert_eq!(count(&pages_of(&path)), 0);
 }
 
-/// Exactly these pages are gone from a file that was warm.
+/// Drops a range of a file that is warm, and checks that exactly these pages go. Some kernels
+/// reclaim pages by themselves at any time (DAMON), so that pages outside the range may be gone by
+/// chance: those are given three tries to stay, while pages inside must go at every one.
 #[track_caller]
-fn only_gone(path: &Path, gone: std::ops::Range<usize>) {
-    for (page, resident) in pages_of(path).into_iter().enumerate() {
-        assert_eq!(
-            resident,
-            !gone.contains(&page),
-            "page {page}, of {gone:?} to go"
-        );
+fn only_gone(path: &Path, target: &Target<'_>, pages: std::ops::Range<usize>) {
+    let mut missing = Vec::new();
+    for _ in 0..3 {
+        warm(path);
+        let gone = evict::file(target.clone()).unwrap();
+        assert!(gone.is_cold(), "{gone:?}");
+        let now = pages_of(path);
+        assert!(now[pages.clone()].iter().all(|resident| !resident));
+        missing = (0..now.len())
+            .filter(|page| !now[*page] && !pages.contains(page))
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
     }
+    panic!("pages {missing:?} went beside {pages:?}");
 }
 
 #[test]
@@ -65,11 +75,7 @@ fn exactly_a_range_out_of_large_folios() {
         (512 * PAGE..513 * PAGE, 512..513),
         (7 * PAGE..7 * PAGE, 0..0),
     ] {
-        warm(&path);
-        assert_eq!(count(&pages_of(&path)), 1024);
-        let gone = evict::file(Target::from(&path).range(range)).unwrap();
-        assert!(gone.is_cold(), "{gone:?}");
-        only_gone(&path, pages);
+        only_gone(&path, &Target::from(&path).range(range), pages);
     }
     assert_eq!(pread(&path, 0, 4 * MIB), noise(4 * MIB, 4 * MIB));
 }
@@ -106,12 +112,7 @@ fn a_range_of_a_map_counts_from_its_start() {
         .offset(10 * PAGE)
         .open(&path)
         .unwrap();
-    assert!(
-        evict::file(Target::from(&map).range(PAGE..3 * PAGE))
-            .unwrap()
-            .is_cold()
-    );
-    only_gone(&path, 11..13);
+    only_gone(&path, &Target::from(&map).range(PAGE..3 * PAGE), 11..13);
 }
 
 #[test]

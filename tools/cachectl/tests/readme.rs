@@ -2,6 +2,8 @@
 //!
 //! Each line of its `sh` blocks is run in a folder that holds a `weights.bin` and a `models`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -39,7 +41,11 @@ fn folder() -> tempfile::TempDir {
 
 fn run(command: &str, folder: &Path) -> Output {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_cachectl"));
-    let path = format!("{}:{}", built.parent().unwrap().display(), env!("PATH"));
+    let path = format!(
+        "{}:{}",
+        built.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
     Command::new("sh")
         .args(["-c", command])
         .env("PATH", path)

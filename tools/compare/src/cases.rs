@@ -80,13 +80,16 @@ fn in_order(scene: &Scene, pairs: usize, reuse: bool) -> Result<Series, String> 
     let map = runtime("1MiB", 1)?.open(path).map_err(said)?;
     let file = File::open(path).map_err(said)?;
     let size = if reuse { MIB } else { 1 << 30 };
-    let mut destination = vec![1u8; size];
-    let destination = std::cell::RefCell::new(&mut destination);
+    let mut destination = vec![1u8; size + 4096];
+    let start = destination.as_ptr().align_offset(4096);
+    // Both sides write to the same page-aligned memory.
+    let destination = std::cell::RefCell::new(&mut destination[start..start + size]);
     let options = ReadOptions::new().workers(1);
     measure(
         pairs,
         &mut || {
-            let into = &mut **destination.borrow_mut();
+            let mut into = destination.borrow_mut();
+            let into = &mut **into;
             timed(|| {
                 if !reuse {
                     return map.read_with(.., into, options).map(drop).map_err(said);
@@ -98,8 +101,8 @@ fn in_order(scene: &Scene, pairs: usize, reuse: bool) -> Result<Series, String> 
             })
         },
         &mut || {
-            let into = &mut **destination.borrow_mut();
-            timed(|| raw::pread_loop(&file, into, SMALL, MIB, reuse))
+            let mut into = destination.borrow_mut();
+            timed(|| raw::pread_loop(&file, &mut into, SMALL, MIB, reuse))
         },
     )
 }
@@ -109,14 +112,17 @@ fn two_workers(scene: &Scene, pairs: usize) -> Result<Series, String> {
     const ROUNDS: u64 = 4;
     let path = scene.small()?;
     let map = runtime("1MiB", 2)?.open(path).map_err(said)?;
-    let mut destination = vec![1u8; WINDOW];
+    // fio aligns its memory to a page; so does this.
+    let mut destination = vec![1u8; WINDOW + 4096];
+    let start = destination.as_ptr().align_offset(4096);
+    let destination = &mut destination[start..start + WINDOW];
     measure(
         pairs,
         &mut || {
             timed(|| {
                 for _ in 0..ROUNDS {
                     for at in (0..SMALL).step_by(WINDOW) {
-                        map.read(at..at + WINDOW as u64, &mut destination)
+                        map.read(at..at + WINDOW as u64, destination)
                             .map_err(said)?;
                     }
                 }

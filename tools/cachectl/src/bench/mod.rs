@@ -5,6 +5,7 @@
 
 mod cells;
 mod check;
+mod destination;
 mod measure;
 mod prepare;
 mod problem;
@@ -24,6 +25,7 @@ use crate::out::Out;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use cells::{Lists, Pattern};
+use destination::Destination;
 use measure::Ready;
 use problem::Problem;
 use subject::Subject;
@@ -58,7 +60,8 @@ fn bench(args: &BenchArgs, out: &Out) -> Result<Outcome, Problem> {
         .map_or(args.size.unwrap_or(subject::DEFAULT_BYTES), |it| it.used);
     let cells = lists(args, &settings).multiply();
     let ready = prepare::prepare(&cells, &settings, used, page_size(), args.rows)?;
-    let destination = destination(&ready)?;
+    let largest = ready.iter().map(|cell| cell.bytes).max().unwrap_or(0);
+    let destination = Destination::new(largest)?;
     out.line("destination: host memory, the only one that this version reads into");
     if out.verbose() {
         out.line(format_args!("seed: {}", args.seed));
@@ -98,28 +101,13 @@ fn temporary(args: &BenchArgs, len: u64, progress: &mut Progress) -> Result<Subj
     })
 }
 
-/// Memory for the largest sample; smaller ones use its start.
-fn destination(cells: &[Ready]) -> Result<Vec<u8>, Problem> {
-    let bytes = cells.iter().map(|ready| ready.bytes).max().unwrap_or(0);
-    let refused = Problem::Memory { bytes };
-    let Ok(len) = usize::try_from(bytes) else {
-        return Err(refused);
-    };
-    let mut destination = Vec::new();
-    if destination.try_reserve_exact(len).is_err() {
-        return Err(refused);
-    }
-    destination.resize(len, 0);
-    Ok(destination)
-}
-
 /// Takes all samples, and tells each as it is taken; an error that many have, once.
 fn measure_all(
     args: &BenchArgs,
     out: &Out,
     subject: &Subject,
     ready: Vec<Ready>,
-    mut destination: Vec<u8>,
+    mut destination: Destination,
     progress: &mut Progress,
 ) -> Vec<Measured> {
     let mut cells: Vec<Measured> = ready.into_iter().map(Measured::new).collect();
@@ -129,7 +117,8 @@ fn measure_all(
     for number in 0..args.samples {
         for cell in &mut cells {
             progress.tell(|| format!("{taken} of {all} samples taken"));
-            let sample = measure::sample(subject, &cell.ready, number, args.seed, &mut destination);
+            let sample =
+                measure::sample(subject, &cell.ready, number, args.seed, destination.bytes());
             out.record(sample.record.clone());
             if let Some(error) = sample.record.error.as_ref()
                 && !told.contains(error)
