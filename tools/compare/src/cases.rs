@@ -1,4 +1,4 @@
-//! The cases, each with its peer and the ratio (the peer's time divided by ours) it is to reach.
+//! The cases, each with its peer and what it is to reach.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use gpumap::{Mmap, ReadOptions, Route, Runtime, Settings, evict};
 
-use crate::pairs::{Series, measure};
+use crate::pairs::{Series, Target, measure};
 use crate::raw;
 use crate::scene::{LARGE, SMALL, Scene, warm};
 
@@ -16,11 +16,13 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) peer: &'static str,
-    pub(crate) target_ratio: f64,
+    pub(crate) target: Target,
     pub(crate) run: fn(&Scene, usize, &Path) -> Result<Series, String>,
 }
 
 const MIB: usize = 1 << 20;
+/// Reads of the case `small-read`.
+const READS: u32 = 200_000;
 
 /// Every comparison.
 pub(crate) static ALL: &[Case] = &[
@@ -28,49 +30,49 @@ pub(crate) static ALL: &[Case] = &[
         name: "warm-in-order-whole-1",
         what: "1 GiB warm, in order, 1 MiB blocks, 1 worker, into a destination of 1 GiB",
         peer: "pread loop",
-        target_ratio: 1.0,
+        target: Target::Ratio(1.0),
         run: |scene, pairs, _| in_order(scene, pairs, false),
     },
     Case {
         name: "warm-in-order-reused-1",
         what: "1 GiB warm, in order, 1 MiB blocks, 1 worker, into one block of memory, reused",
         peer: "pread loop",
-        target_ratio: 1.0,
+        target: Target::Ratio(1.0),
         run: |scene, pairs, _| in_order(scene, pairs, true),
     },
     Case {
         name: "warm-in-order-2",
         what: "4 × 1 GiB warm, in order, 1 MiB blocks, 2 workers, into 8 MiB of memory, reused",
         peer: "fio psync, 2 jobs",
-        target_ratio: 1.0,
+        target: Target::Ratio(1.0),
         run: |scene, pairs, _| two_workers(scene, pairs),
     },
     Case {
         name: "small-read",
         what: "4 KiB warm, 200000 times; the target is the bare call's time plus 1.5 µs",
         peer: "bare pread",
-        target_ratio: 0.0,
+        target: Target::Extra(READS as f64 * 1.5e-6),
         run: |scene, pairs, _| small_read(scene, pairs),
     },
     Case {
         name: "evict",
         what: "evict of 4 GiB cached",
         peer: "bare fdatasync + posix_fadvise",
-        target_ratio: 1.0 / 1.2,
+        target: Target::Ratio(1.0 / 1.2),
         run: |scene, pairs, _| evict_large(scene, pairs),
     },
     Case {
         name: "status-vmtouch",
         what: "the whole process: what is cached of a file of 4 GiB, all of it cached",
         peer: "vmtouch",
-        target_ratio: 10.0,
+        target: Target::Ratio(10.0),
         run: |scene, pairs, cachectl| status(scene, pairs, cachectl, &["vmtouch"]),
     },
     Case {
         name: "status-fincore",
         what: "the whole process: what is cached of a file of 4 GiB, all of it cached",
         peer: "fincore",
-        target_ratio: 10.0,
+        target: Target::Ratio(10.0),
         run: |scene, pairs, cachectl| status(scene, pairs, cachectl, &["fincore"]),
     },
 ];
@@ -166,11 +168,11 @@ fn fio(path: &Path, rounds: u64) -> Result<f64, String> {
 }
 
 fn small_read(scene: &Scene, pairs: usize) -> Result<Series, String> {
-    const READS: u64 = 200_000;
     let path = scene.small()?;
     let map = Mmap::open(path).map_err(said)?;
     let file = File::open(path).map_err(said)?;
-    let place = |read: u64| read.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (SMALL / 4096) * 4096;
+    let place =
+        |read: u32| u64::from(read).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (SMALL / 4096) * 4096;
     let mut bytes = [0u8; 4096];
     let mut raw_bytes = [0u8; 4096];
     measure(
@@ -184,7 +186,7 @@ fn small_read(scene: &Scene, pairs: usize) -> Result<Series, String> {
         },
         &mut || {
             timed(|| {
-                (0..READS).map(place).try_for_each(|at| {
+                (0..u64::from(READS)).map(place).try_for_each(|at| {
                     std::os::unix::fs::FileExt::read_exact_at(&file, &mut raw_bytes, at)
                         .map_err(said)
                 })

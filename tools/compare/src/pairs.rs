@@ -14,6 +14,16 @@ pub(crate) struct Series {
     pub(crate) control: Spread,
 }
 
+/// What a case is to reach.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    /// The peer's time divided by ours, at least.
+    Ratio(f64),
+    /// Our time less the peer's, in seconds, at most.
+    Extra(f64),
+}
+
 /// A median with its 10 to 90 % range.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct Spread {
@@ -55,8 +65,12 @@ pub(crate) fn measure(
 }
 
 impl Series {
-    /// Whether the ratio reaches the target, or the noise is too wide to tell.
-    pub(crate) fn verdict(&self, target: f64) -> &'static str {
+    /// Whether the target is reached, or the noise is too wide to tell.
+    pub(crate) fn verdict(&self, target: Target) -> &'static str {
+        let target = match target {
+            Target::Ratio(ratio) => ratio,
+            Target::Extra(seconds) => self.peer_seconds / (self.peer_seconds + seconds),
+        };
         let noise = (self.control.p90 - self.control.p10) / 2.0;
         if self.ratio.median >= target {
             "reached"
@@ -86,8 +100,12 @@ mod tests {
     fn a_peer_twice_as_slow_gives_a_ratio_of_two_and_a_control_of_one() {
         let series = measure(9, &mut || Ok(1.0), &mut || Ok(2.0)).unwrap();
         assert_eq!((series.ratio.median, series.control.median), (2.0, 1.0));
-        assert_eq!(series.verdict(2.0), "reached");
-        assert_eq!(series.verdict(2.1), "short");
+        assert_eq!(series.verdict(Target::Ratio(2.0)), "reached");
+        assert_eq!(series.verdict(Target::Ratio(2.1)), "short");
+        assert_eq!(series.verdict(Target::Extra(0.0)), "reached");
+        let slower = measure(9, &mut || Ok(2.0), &mut || Ok(1.0)).unwrap();
+        assert_eq!(slower.verdict(Target::Extra(1.0)), "reached");
+        assert_eq!(slower.verdict(Target::Extra(0.9)), "short");
     }
 
     #[test]
@@ -98,7 +116,7 @@ mod tests {
             Ok(if turn % 2 == 0 { 1.0 } else { 1.5 })
         };
         let series = measure(9, &mut || Ok(1.3), &mut noisy).unwrap();
-        assert_eq!(series.verdict(1.2), "not resolved");
+        assert_eq!(series.verdict(Target::Ratio(1.2)), "not resolved");
     }
 
     #[test]

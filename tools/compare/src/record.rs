@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::cases::Case;
-use crate::pairs::{Series, Spread};
+use crate::pairs::{Series, Spread, Target};
 
 /// The file that records are appended to.
 pub(crate) struct Sheet {
@@ -29,7 +29,7 @@ struct Record<'r> {
     peer_seconds: f64,
     ratio: Spread,
     control: Spread,
-    target_ratio: f64,
+    target: Target,
     verdict: &'r str,
 }
 
@@ -55,7 +55,7 @@ impl Sheet {
     /// Appends a record, and prints it for people.
     #[expect(clippy::print_stdout, reason = "the program's result")]
     pub(crate) fn add(&mut self, case: &Case, series: &Series) -> Result<(), String> {
-        let verdict = series.verdict(case.target_ratio);
+        let verdict = series.verdict(case.target);
         let record = Record {
             schema: 1,
             machine: &self.machine,
@@ -70,13 +70,13 @@ impl Sheet {
             peer_seconds: series.peer_seconds,
             ratio: series.ratio,
             control: series.control,
-            target_ratio: case.target_ratio,
+            target: case.target,
             verdict,
         };
         let line = serde_json::to_string(&record).map_err(|error| error.to_string())?;
         writeln!(self.file, "{line}").map_err(|error| error.to_string())?;
         println!(
-            "{:<34} {:>10.6} s  {} {:>10.6} s  ratio {:.3} ({:.3} to {:.3}), control {:.3} to {:.3}, target {}: {verdict}",
+            "{:<34} {:>10.6} s  {} {:>10.6} s  ratio {:.3} ({:.3} to {:.3}), control {:.3} to {:.3}, target {:?}: {verdict}",
             case.name,
             series.ours_seconds,
             case.peer,
@@ -86,7 +86,7 @@ impl Sheet {
             series.ratio.p90,
             series.control.p10,
             series.control.p90,
-            case.target_ratio,
+            case.target,
         );
         Ok(())
     }
