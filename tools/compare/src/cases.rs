@@ -186,7 +186,7 @@ fn small_read(scene: &Scene, pairs: usize) -> Result<Series, String> {
         },
         &mut || {
             timed(|| {
-                (0..u64::from(READS)).map(place).try_for_each(|at| {
+                (0..READS).map(place).try_for_each(|at| {
                     std::os::unix::fs::FileExt::read_exact_at(&file, &mut raw_bytes, at)
                         .map_err(said)
                 })
