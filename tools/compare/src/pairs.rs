@@ -113,9 +113,9 @@ mod tests {
         let mut turn = 0;
         let mut noisy = || {
             turn += 1;
-            Ok(if turn % 2 == 0 { 1.0 } else { 1.5 })
+            Ok(if turn % 3 == 0 { 1.0 } else { 1.5 })
         };
-        let series = measure(9, &mut || Ok(1.3), &mut noisy).unwrap();
+        let series = measure(9, &mut || Ok(1.4), &mut noisy).unwrap();
         assert_eq!(series.verdict(Target::Ratio(1.2)), "not resolved");
     }
 
