@@ -73,18 +73,13 @@ impl std::fmt::Display for Reason {
                 taken_nanoseconds,
             } => write!(
                 f,
-                "expected to take {:.1} µs, and the route taken {:.1} µs",
-                micros(*nanoseconds),
-                micros(*taken_nanoseconds)
+                "expected to take {:.1?}, and the route taken {:.1?}",
+                Duration::from_nanos(*nanoseconds),
+                Duration::from_nanos(*taken_nanoseconds)
             ),
             Self::AnotherNamed => f.write_str("another route was named"),
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people")]
-fn micros(nanoseconds: u64) -> f64 {
-    nanoseconds as f64 / 1000.0
 }
 
 /// A route that failed before its first byte, and the route that took over.

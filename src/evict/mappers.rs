@@ -43,7 +43,7 @@ pub(super) fn of(opened: &Opened) -> Seen {
         else {
             continue;
         };
-        let read = |name: &str| std::fs::read_to_string(entry.path().join(name));
+        let read = |name: &str| text(&entry.path().join(name));
         match read("maps") {
             Ok(maps)
                 if !maps
@@ -60,13 +60,19 @@ pub(super) fn of(opened: &Opened) -> Seen {
     seen
 }
 
+/// What a file of `/proc` says. The names in it are those of files and processes, which need not be
+/// UTF-8: one that is not must not hide the rest.
+fn text(path: &Path) -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+}
+
 /// How `/proc/PID/maps` names the file: device and inode. They may differ from what fstat says
 /// (btrfs, overlayfs), so a page of it is mapped, and looked up.
 fn name_in_maps(opened: &Opened) -> Option<String> {
     let first = ByteRange::at(opened.bytes.start(), 1)?;
     let mapping = Mapping::new(&opened.file, first, false).ok()?;
     let address = mapping.start_address() as u64;
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let maps = text(Path::new("/proc/self/maps")).ok()?;
     // Not by its first address alone: the kernel shows adjoining mappings of a file as one.
     let entries = maps.lines().filter_map(Entry::parse);
     let mut around = entries.filter(|entry| entry.addresses.contains(&address));
@@ -75,9 +81,9 @@ fn name_in_maps(opened: &Opened) -> Option<String> {
 
 /// The mappings of one process, summed; `None` where it has touched none of them.
 fn mapper(pid: u32, process: &Path, file: &str, bytes: ByteRange) -> Option<Mapper> {
-    let smaps = std::fs::read_to_string(process.join("smaps")).ok()?;
+    let smaps = text(&process.join("smaps")).ok()?;
     let (touched_bytes, locked_bytes) = touched_and_locked(&smaps, file, bytes);
-    let command = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+    let command = text(&process.join("comm")).unwrap_or_default();
     let command = command.trim_end().to_owned();
     (touched_bytes > 0).then_some(Mapper {
         pid,

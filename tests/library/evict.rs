@@ -1,6 +1,8 @@
 //! Evictions: what was to go is gone, what was to stay is there, and what stayed is explained.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +12,7 @@ use gpumap::evict::{self, Cause, CauseKind, Eviction};
 use gpumap::{Error, ReadOptions, Route, Target};
 
 use crate::child::{Hold, Holder, become_a_stranger, in_child, serve_as_holder, this_test};
-use crate::scene::{MIB, PAGE, Scene, count, disk, noise, pages_of, pread, runtime, warm};
+use crate::scene::{MIB, PAGE, Scene, count, disk, fill, noise, pages_of, pread, runtime, warm};
 
 fn cause(gone: &Eviction, kind: CauseKind) -> Option<&Cause> {
     let found = gone.causes.iter().find(|cause| cause.kind == kind);
@@ -215,6 +217,23 @@ fn touched_by_another_process() {
     );
     holder.end();
     assert!(evict::file(&path).unwrap().is_cold());
+}
+
+#[test]
+fn a_name_that_is_not_utf8_hides_nobody() {
+    if serve_as_holder(this_test!(), Hold::Touch) {
+        return;
+    }
+    let Some(()) = disk() else { return };
+    let scene = Scene::new();
+    let path = scene.path("f").with_file_name(OsStr::from_bytes(b"\xff"));
+    fill(&path, MIB);
+    warm(&path);
+    let holder = Holder::start(this_test!(), &path);
+    let kept = evict::file(&path).unwrap();
+    assert!(cause(&kept, CauseKind::Mapped).is_some(), "{kept:?}");
+    assert_eq!(kept.mapped_by[0].pid, holder.pid());
+    holder.end();
 }
 
 #[test]

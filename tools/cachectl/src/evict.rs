@@ -25,6 +25,7 @@ pub(crate) fn run(args: &EvictArgs, out: &Out) -> Outcome {
         files: 0,
         dropped: 0,
         stayed: 0,
+        untold: 0,
         headed: false,
     };
     names::visit(&args.names, &mut |name| match name {
@@ -42,6 +43,8 @@ struct Evict<'e> {
     files: u64,
     dropped: u64,
     stayed: u64,
+    /// Files of which it is not known what stayed.
+    untold: u64,
     headed: bool,
 }
 
@@ -62,6 +65,7 @@ impl Evict<'_> {
         let (before, after) = (gone.before.resident, gone.after.resident);
         self.dropped += before.zip(after).map_or(0, |(b, a)| b.saturating_sub(a));
         self.stayed += after.unwrap_or(0);
+        self.untold += u64::from(after.is_none());
         self.progress.hide();
         if self.out.json() {
             self.out.record(record(path, gone));
@@ -125,8 +129,12 @@ impl Evict<'_> {
 
     fn end(self) -> Outcome {
         if self.headed {
+            let untold = match self.untold {
+                0 => String::new(),
+                untold => format!("; unknown for {}", counted(untold, "file")),
+            };
             self.out.line(format!(
-                "{} dropped of {}, {} stayed",
+                "{} dropped of {}, {} stayed{untold}",
                 counted(self.dropped, "page"),
                 counted(self.files, "file"),
                 self.stayed

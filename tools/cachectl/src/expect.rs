@@ -7,14 +7,57 @@ use std::str::FromStr;
 use gpumap::residency::Residency;
 
 /// What is wanted.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// Nothing is resident.
     Cold,
     /// Everything is.
     Warm,
     /// The share that is resident compares so with this percentage.
-    Share(Comparison, f64),
+    Share(Comparison, Percent),
+}
+
+/// Of a hundred, in billionths: whole numbers, so that 33 pages of 3000 are exactly 1.1%.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Percent(u64);
+
+impl Percent {
+    /// Digits behind the point.
+    const DIGITS: usize = 9;
+    const ONE: u64 = 1_000_000_000;
+
+    /// Such as `90%` or `0.5 %`; at most 100.
+    fn parse(text: &str) -> Option<Self> {
+        let number = text.trim().strip_suffix('%')?.trim_end();
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_digits(whole) || !is_digits(part) || part.len() > Self::DIGITS {
+            return None;
+        }
+        let part: u64 = format!("{part:0<1$}", Self::DIGITS).parse().ok()?;
+        let all = whole.parse::<u64>().ok()?.checked_mul(Self::ONE)?;
+        let all = all.checked_add(part)?;
+        (all <= 100 * Self::ONE).then_some(Self(all))
+    }
+
+    /// How `part` of `all` compares with it.
+    fn compare(self, part: u64, all: u64) -> Ordering {
+        let part = u128::from(part) * 100 * u128::from(Self::ONE);
+        part.cmp(&(u128::from(all) * u128::from(self.0)))
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!(
+            "{}.{:02$}",
+            self.0 / Self::ONE,
+            self.0 % Self::ONE,
+            Self::DIGITS
+        );
+        let short = digits.trim_end_matches('0').trim_end_matches('.');
+        write!(f, "{short}%")
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,16 +99,10 @@ impl Expect {
             (Self::Warm, _) => now.is_warm(),
             (Self::Share(..), Some(_)) if now.pages == 0 => true,
             (Self::Share(comparison, percent), Some(resident)) => {
-                comparison.holds(compare(resident, now.pages, percent))
+                comparison.holds(percent.compare(resident, now.pages))
             }
         }
     }
-}
-
-/// How `resident` of `pages` compares with a percentage of them.
-#[expect(clippy::cast_precision_loss, reason = "exact below 2^46 pages")]
-fn compare(resident: u64, pages: u64, percent: f64) -> Ordering {
-    (resident as f64 * 100.0).total_cmp(&(pages as f64 * percent))
 }
 
 impl FromStr for Expect {
@@ -80,14 +117,9 @@ impl FromStr for Expect {
         Comparison::ALL
             .into_iter()
             .find_map(|(sign, comparison)| Some((comparison, text.strip_prefix(sign)?)))
-            .and_then(|(comparison, rest)| Some(Self::Share(comparison, percentage(rest)?)))
+            .and_then(|(comparison, rest)| Some(Self::Share(comparison, Percent::parse(rest)?)))
             .ok_or_else(|| "accepted: cold, warm, or a percentage such as '>=90%'".into())
     }
-}
-
-fn percentage(text: &str) -> Option<f64> {
-    let number: f64 = text.trim().strip_suffix('%')?.trim_end().parse().ok()?;
-    (0.0..=100.0).contains(&number).then_some(number)
 }
 
 impl fmt::Display for Expect {
@@ -99,7 +131,7 @@ impl fmt::Display for Expect {
                 let signs = Comparison::ALL.into_iter();
                 let sign = signs.filter(|(_, other)| other == comparison);
                 let sign = sign.map(|(sign, _)| sign).next().unwrap_or_default();
-                write!(f, "{sign}{percent}%")
+                write!(f, "{sign}{percent}")
             }
         }
     }
@@ -111,11 +143,36 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_given_again() {
-        for text in ["cold", "warm", ">=90%", "<=0.5%", ">0%", "<100%", "=50%"] {
+        for text in [
+            "cold",
+            "warm",
+            ">=90%",
+            "<=0.5%",
+            ">=1.000000001%",
+            ">0%",
+            "<100%",
+            "=50%",
+        ] {
             assert_eq!(text.parse::<Expect>().unwrap().to_string(), text);
         }
         for text in [
-            "", "hot", "90%", ">=", ">=90", ">=101%", ">=-1%", ">=NaN%", "=>5%",
+            "",
+            "hot",
+            "90%",
+            ">=",
+            ">=90",
+            ">=101%",
+            ">=-1%",
+            ">=NaN%",
+            "=>5%",
+            ">=%",
+            ">=.5%",
+            "=-0%",
+            ">=1e1%",
+            ">=+5%",
+            ">=1.2.3%",
+            ">100.000000001%",
+            ">=0.0000000001%",
         ] {
             assert!(text.parse::<Expect>().is_err(), "{text:?}");
         }
@@ -123,10 +180,12 @@ mod tests {
 
     #[test]
     fn shares_compare_exactly() {
-        assert_eq!(compare(9, 10, 90.0), Ordering::Equal);
-        assert_eq!(compare(1, 3, 33.0), Ordering::Greater);
-        assert_eq!(compare(0, 7, 0.0), Ordering::Equal);
-        assert_eq!(compare((1 << 31) - 1, 1 << 31, 100.0), Ordering::Less);
+        let compare = |part, all, text| Percent::parse(text).unwrap().compare(part, all);
+        assert_eq!(compare(9, 10, "90%"), Ordering::Equal);
+        assert_eq!(compare(33, 3000, "1.1%"), Ordering::Equal);
+        assert_eq!(compare(1, 3, "33 %"), Ordering::Greater);
+        assert_eq!(compare(0, 7, "0.0%"), Ordering::Equal);
+        assert_eq!(compare(u64::MAX - 1, u64::MAX, "100%"), Ordering::Less);
         assert!(Comparison::AtLeast.holds(Ordering::Equal));
         assert!(!Comparison::Above.holds(Ordering::Equal));
         assert!(Comparison::Below.holds(Ordering::Less));

@@ -20,6 +20,7 @@ mod settings;
 mod status;
 mod values;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::{Cli, Command, NameArgs};
@@ -33,10 +34,24 @@ use outcome::Outcome;
 /// Runs the program: the command line, the environment, and standard output are its own.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     check(&cli);
     let out = Out::new(cli.style, Interrupt::install());
     run(cli.command, &out).into()
+}
+
+/// Tells what is wrong with the command line, or gives the help asked for, and ends the program.
+///
+/// An error repeats what was given, such as the name of a file that begins with a hyphen: it must
+/// not steer the terminal either, so it has no colours, and everything else in it is escaped.
+fn refuse(error: &clap::Error) -> ! {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    for line in error.render().to_string().lines() {
+        let _ = writeln!(std::io::stderr(), "{}", out::printable(line));
+    }
+    std::process::exit(error.exit_code());
 }
 
 /// What the definitions of the command line cannot say. Ends the program as they do.

@@ -56,7 +56,7 @@ impl Out {
     pub(crate) fn record(&self, record: impl Into<Record>) {
         if self.style.json {
             match serde_json::to_string(&Line::new(record)) {
-                Ok(text) => self.print(&text),
+                Ok(text) => self.print(&quoted(&text)),
                 Err(error) => self.problem(&error),
             }
         }
@@ -143,14 +143,33 @@ pub(crate) fn shown(path: &Path) -> String {
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        let steers = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if c.is_control() || steers {
+        if steers(c) {
             safe.extend(c.escape_default());
         } else {
             safe.push(c);
         }
     }
     safe
+}
+
+/// JSON, with the same characters escaped in its way. They stand in its strings alone, and all of
+/// them fit into one such escape.
+fn quoted(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        if steers(c) {
+            let _ = write!(safe, "\\u{:04x}", u32::from(c));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+fn steers(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns
 }
 
 /// Bytes in the largest unit that leaves at least 1.
@@ -191,6 +210,8 @@ mod tests {
         let name = OsStr::from_bytes(b"a\x1b[31m\n\xffz\xc3\xa9");
         assert_eq!(shown(Path::new(name)), "a\\u{1b}[31m\\n\\xffzé");
         assert_eq!(printable("x\u{202e}y"), "x\\u{202e}y");
+        let json = quoted("{\"a\":\"\u{9b}31m\u{202e}é\"}");
+        assert_eq!(json, r#"{"a":"\u009b31m\u202eé"}"#);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(crate) static ALL: &[Case] = &[
     },
     Case {
         name: "small-read",
-        what: "4 KiB warm, 200000 times; the target is the bare call's time plus 1.5 µs",
+        what: "4 KiB warm, 200000 times (the target is 1.5 µs for each)",
         peer: "bare pread",
         target: Target::Extra(READS as f64 * 1.5e-6),
         run: |scene, pairs, _| small_read(scene, pairs),

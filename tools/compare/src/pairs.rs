@@ -15,7 +15,7 @@ pub(crate) struct Series {
 }
 
 /// What a case is to reach.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
     /// The peer's time divided by ours, at least.
@@ -24,8 +24,17 @@ pub(crate) enum Target {
     Extra(f64),
 }
 
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ratio(ratio) => write!(f, "at least {ratio:.2}"),
+            Self::Extra(seconds) => write!(f, "at most {:.0} ms more", seconds * 1e3),
+        }
+    }
+}
+
 /// A median with its 10 to 90 % range.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Spread {
     pub(crate) p10: f64,
     pub(crate) median: f64,

@@ -14,23 +14,42 @@ pub(crate) struct Sheet {
     date: String,
 }
 
-#[derive(serde::Serialize)]
-struct Record<'r> {
+/// One case as it was measured.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Record {
     schema: u32,
-    machine: &'r str,
-    date: &'r str,
+    machine: String,
+    date: String,
     kernel: String,
     cpu: String,
     cores: usize,
-    case: &'r str,
-    what: &'r str,
-    peer: &'r str,
+    case: String,
+    what: String,
+    peer: String,
     ours_seconds: f64,
     peer_seconds: f64,
     ratio: Spread,
     control: Spread,
     target: Target,
-    verdict: &'r str,
+    verdict: String,
+}
+
+impl Record {
+    /// A row of the README's table.
+    fn row(&self) -> String {
+        let Spread { p10, median, p90 } = self.ratio;
+        format!(
+            "| {} | {} | {:.3} ms | {:.3} ms | {median:.2} ({p10:.2} to {p90:.2}) | {:.2} to {:.2} | {}: {} |",
+            self.what,
+            self.peer,
+            self.ours_seconds * 1e3,
+            self.peer_seconds * 1e3,
+            self.control.p10,
+            self.control.p90,
+            self.target,
+            self.verdict,
+        )
+    }
 }
 
 impl Sheet {
@@ -52,42 +71,29 @@ impl Sheet {
         })
     }
 
-    /// Appends a record, and prints it for people.
+    /// Appends a record, and prints its row of the README's table.
     #[expect(clippy::print_stdout, reason = "the program's result")]
     pub(crate) fn add(&mut self, case: &Case, series: &Series) -> Result<(), String> {
-        let verdict = series.verdict(case.target);
         let record = Record {
             schema: 1,
-            machine: &self.machine,
-            date: &self.date,
+            machine: self.machine.clone(),
+            date: self.date.clone(),
             kernel: first_line("/proc/sys/kernel/osrelease"),
             cpu: cpu(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            case: case.name,
-            what: case.what,
-            peer: case.peer,
+            case: case.name.to_owned(),
+            what: case.what.to_owned(),
+            peer: case.peer.to_owned(),
             ours_seconds: series.ours_seconds,
             peer_seconds: series.peer_seconds,
             ratio: series.ratio,
             control: series.control,
             target: case.target,
-            verdict,
+            verdict: series.verdict(case.target).to_owned(),
         };
         let line = serde_json::to_string(&record).map_err(|error| error.to_string())?;
         writeln!(self.file, "{line}").map_err(|error| error.to_string())?;
-        println!(
-            "{:<34} {:>10.6} s  {} {:>10.6} s  ratio {:.3} ({:.3} to {:.3}), control {:.3} to {:.3}, target {:?}: {verdict}",
-            case.name,
-            series.ours_seconds,
-            case.peer,
-            series.peer_seconds,
-            series.ratio.median,
-            series.ratio.p10,
-            series.ratio.p90,
-            series.control.p10,
-            series.control.p90,
-            case.target,
-        );
+        println!("{}", record.row());
         Ok(())
     }
 }
@@ -113,4 +119,39 @@ fn cpu() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     name.map_or_else(String::new, |(_, name)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Below each line that names a record stands a table of what that record holds.
+    #[test]
+    fn the_tables_of_the_readme_are_those_of_the_records() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+        let mut tables = 0;
+        for part in readme.split("<!-- record: ").skip(1) {
+            let (name, rest) = part.split_once(" -->\n").unwrap();
+            let found: Vec<&str> = rest
+                .trim_start()
+                .lines()
+                .take_while(|line| line.starts_with('|'))
+                .skip(2)
+                .collect();
+            let record = std::fs::read_to_string(root.join(name)).unwrap();
+            let rows: Vec<String> = record
+                .lines()
+                .map(|line| serde_json::from_str::<Record>(line).unwrap().row())
+                .collect();
+            assert_eq!(
+                found,
+                rows,
+                "{name}: the rows should be\n{}",
+                rows.join("\n")
+            );
+            tables += 1;
+        }
+        assert!(tables > 0, "the README shows no record");
+    }
 }

@@ -224,6 +224,14 @@ fn a_name_cannot_steer_the_terminal() {
             "{said:?}"
         );
     }
+    scene.file("c\u{9b}2J", 5);
+    let answer = scene.run(["status", "--json", "c\u{9b}2J"]).ends(0);
+    assert!(answer.out.contains("c\\u009b2J"), "{answer:?}");
+    assert_eq!(paths(&answer), ["c\u{9b}2J"]);
+    for given in ["--\u{9b}2J\r", "--range=\u{9b}2J\r"] {
+        let answer = scene.run(["status", "c\u{9b}2J", given]).ends(2);
+        assert!(answer.err.contains("\\u{9b}2J\\r"), "{answer:?}");
+    }
 }
 
 #[test]

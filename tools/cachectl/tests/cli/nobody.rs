@@ -64,6 +64,8 @@ fn what_is_unknown_is_null_and_meets_no_expectation() {
         panic!("{gone:?}")
     };
     assert_eq!(gone.resident_after_pages.is_some(), known);
+    let table = as_nobody(folder.path(), "evict --wait 20 file").out;
+    assert_eq!(table.contains("unknown for 1 file"), !known, "{table}");
 }
 
 #[test]
