@@ -34,7 +34,7 @@ impl Percent {
         if !is_digits(whole) || !is_digits(part) || part.len() > Self::DIGITS {
             return None;
         }
-        let part: u64 = format!("{part:0<1$}", Self::DIGITS).parse().ok()?;
+        let part: u64 = format!("{part:0<0$}", Self::DIGITS).parse().ok()?;
         let all = whole.parse::<u64>().ok()?.checked_mul(Self::ONE)?;
         let all = all.checked_add(part)?;
         (all <= 100 * Self::ONE).then_some(Self(all))
