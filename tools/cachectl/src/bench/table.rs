@@ -184,20 +184,38 @@ fn cache_line(subject: &Subject, page_size: u64, cells: &[Measured]) -> String {
     )
 }
 
-/// A proved cold run whose bytes did not come from storage, as far as this process is charged.
+/// What came from storage says more than the state did before the run.
 fn warning(measured: &Measured) -> Option<String> {
     let Ready { cell, bytes, .. } = &measured.ready;
-    let read = measured.summary().storage_read_bytes?;
-    (cell.state == State::Cold && read < bytes / 2).then(|| {
-        format!(
-            "warning: cold {} {} read {} but only {} came from storage: another reader, or \
-             something below the page cache, may have served it, or the file has holes",
-            cell.pattern.name(),
-            units::block(cell.block),
-            size(*bytes),
-            size(read),
-        )
-    })
+    let valid = measured.samples.iter().filter(|it| it.record.valid);
+    let most = valid.filter_map(|it| it.record.storage_read_bytes).max()?;
+    let median = measured.summary().storage_read_bytes?;
+    let doubt = doubt(cell.state, *bytes, median, most)?;
+    Some(format!(
+        "warning: {} {} {} read {} {doubt}",
+        cell.state,
+        cell.pattern.name(),
+        units::block(cell.block),
+        size(*bytes),
+    ))
+}
+
+/// A proved cold run whose bytes did not come from storage, as far as this process is charged; or
+/// a proved warm one for which more came from there than the program's own pages may take.
+fn doubt(state: State, bytes: u64, median: u64, most: u64) -> Option<String> {
+    match state {
+        State::Cold if median < bytes / 2 => Some(format!(
+            "but only {} came from storage: another reader, or something below the page cache, \
+             may have served it, or the file has holes",
+            size(median)
+        )),
+        State::Warm if most > bytes / 64 => Some(format!(
+            "but up to {} came from storage: pages were dropped during the run, by another \
+             process or because memory is short",
+            size(most)
+        )),
+        State::Cold | State::Warm => None,
+    }
 }
 
 #[cfg(test)]
@@ -224,6 +242,13 @@ mod tests {
         );
         let problem = Problem::Destination("no".to_owned());
         assert_eq!(verdict(&summary(0, &[]), Some(&problem)), "error: no");
+    }
+
+    #[test]
+    fn bytes_that_came_from_where_they_should_not_are_a_doubt() {
+        let is_doubted = |state, median, most| doubt(state, 6400, median, most).is_some();
+        assert!(is_doubted(State::Cold, 3199, 6400) && !is_doubted(State::Cold, 3200, 3200));
+        assert!(is_doubted(State::Warm, 0, 101) && !is_doubted(State::Warm, 0, 100));
     }
 
     #[test]
