@@ -15,6 +15,10 @@ use crate::target::Opened;
 /// reaches on any page size (512 MiB).
 const FAR: u64 = 1 << 30;
 
+/// The bytes asked about are looked at in at most so many windows; each that is too large for
+/// mincore, and not empty, again in so many.
+const MOST_WINDOWS: u64 = 64;
+
 /// Counts pages of one opened target.
 pub(crate) struct Counter<'o> {
     opened: &'o Opened,
@@ -90,37 +94,64 @@ impl<'o> Counter<'o> {
     /// Runs over the bytes meant; `false` where unknown.
     pub(crate) fn visit_runs(&self, visit: &mut dyn FnMut(Run)) -> Result<bool> {
         let mut joiner = RunJoiner::new(visit);
-        for window in self.windows(self.opened.bytes) {
-            let pages = window.pages(sys::page_size());
+        let known = self.tell_runs(self.opened.bytes, &mut joiner)?;
+        joiner.finish();
+        Ok(known)
+    }
+
+    /// Tells the runs of the bytes, in windows that are large at first: mincore looks at every page,
+    /// also of holes, and is not asked where cachestat says that nothing is cached.
+    fn tell_runs(&self, bytes: ByteRange, joiner: &mut RunJoiner<'_>) -> Result<bool> {
+        let page = sys::page_size();
+        let smallest = self.opened.runtime.settings().residency_window();
+        let smallest = smallest.div_ceil(page) * page;
+        let mut size = smallest;
+        while bytes.len() / size > MOST_WINDOWS {
+            size *= MOST_WINDOWS;
+        }
+        for window in windows(bytes, size) {
             let counts = self.cachestat(window);
             if counts.is_some_and(|counts| counts.cached == 0) {
-                joiner.push(pages, false);
+                joiner.push(window.pages(page), false);
+            } else if size > smallest {
+                if !self.tell_runs(window, joiner)? {
+                    return Ok(false);
+                }
             } else if self.mincore_is_honest() {
-                self.mincore(window, |flags| joiner.push_flags(pages.start, flags))?;
+                self.mincore(window, joiner)?;
             } else if counts.is_some() {
                 bisect(
-                    pages,
+                    window.pages(page),
                     &mut |pages| self.count_by_cachestat(pages),
-                    &mut joiner,
+                    joiner,
                 )?;
             } else {
                 return Ok(false);
             }
         }
-        joiner.finish();
         Ok(true)
     }
 
-    /// The windows in which mincore is asked, each at page borders but for the two ends.
-    fn windows(&self, bytes: ByteRange) -> impl Iterator<Item = ByteRange> + use<> {
-        let size = self.opened.runtime.settings().residency_window();
-        let page = sys::page_size();
-        let size = size.div_ceil(page) * page;
-        let from_border = bytes.start() / size * size;
-        let grown = ByteRange::new(from_border, bytes.end()).unwrap_or_default();
-        grown
-            .windows(size)
-            .map(move |window| window.intersect(bytes))
+    /// mincore's flags for one window.
+    fn mincore(&self, window: ByteRange, joiner: &mut RunJoiner<'_>) -> Result<()> {
+        let mapping = Mapping::new(&self.opened.file, window, false);
+        let mapping = mapping.map_err(self.opened.failed("mmap"))?;
+        let mut flags = Vec::new();
+        let flags = mapping
+            .mincore(window, &mut flags)
+            .map_err(self.opened.failed("mincore"))?;
+        joiner.push_flags(window.pages(sys::page_size()).start, flags);
+        Ok(())
+    }
+
+    /// Resident pages by their runs; mincore must be honest.
+    fn count_by_mincore(&self, bytes: ByteRange) -> Result<u64> {
+        let mut resident = 0;
+        let mut count = |run: Run| resident += if run.resident { run.pages } else { 0 };
+        let mut joiner = RunJoiner::new(&mut count);
+        self.tell_runs(bytes, &mut joiner)?;
+        joiner.finish();
+        Ok(resident)
     }
 
     /// cachestat's counts; `None` where it is refused or looks at the wrong cache.
@@ -176,39 +207,6 @@ impl<'o> Counter<'o> {
         })
     }
 
-    /// Asks mincore only where cachestat does not already say that nothing is cached: mincore
-    /// looks at every page, also of holes (more than a minute for a sparse file of 8 TiB).
-    fn count_by_mincore(&self, bytes: ByteRange) -> Result<u64> {
-        let mut resident = 0;
-        for window in self.windows(bytes) {
-            if self
-                .cachestat(window)
-                .is_some_and(|counts| counts.cached == 0)
-            {
-                continue;
-            }
-            self.mincore(window, |flags| {
-                resident += flags.iter().map(|flag| u64::from(flag & 1)).sum::<u64>();
-            })?;
-        }
-        Ok(resident)
-    }
-
-    /// mincore's flags, window by window.
-    fn mincore(&self, bytes: ByteRange, mut tell: impl FnMut(&[u8])) -> Result<()> {
-        let mut flags = Vec::new();
-        for window in self.windows(bytes) {
-            let mapping = Mapping::new(&self.opened.file, window, false);
-            let mapping = mapping.map_err(self.opened.failed("mmap"))?;
-            tell(
-                mapping
-                    .mincore(window, &mut flags)
-                    .map_err(self.opened.failed("mincore"))?,
-            );
-        }
-        Ok(())
-    }
-
     fn untold(&self) -> Untold {
         if !self.opened.file_system.answers_mincore() {
             Untold::NotSupported
@@ -234,4 +232,13 @@ impl<'o> Counter<'o> {
             untold: None,
         }
     }
+}
+
+/// The bytes in windows of `size`, each at multiples of it but for the two ends.
+fn windows(bytes: ByteRange, size: u64) -> impl Iterator<Item = ByteRange> {
+    let from_border = bytes.start() / size * size;
+    let grown = ByteRange::new(from_border, bytes.end()).unwrap_or_default();
+    grown
+        .windows(size)
+        .map(move |window| window.intersect(bytes))
 }
