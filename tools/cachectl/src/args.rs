@@ -22,7 +22,8 @@ Exit status:
   1    done, but the answer is no: an expectation not met, pages that stayed or may have, a
        sample that is not valid
   2    wrong usage, or an error for at least one file; the other files are done all the same
-  130  interrupted"
+  130  interrupted
+  141  nobody reads the output any more"
         )
     };
 }

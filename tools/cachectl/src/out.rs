@@ -10,6 +10,10 @@ use crate::interrupt::Interrupt;
 use crate::json::{Line, Record};
 use crate::outcome::Outcome;
 
+/// The exit status where nobody reads the output any more: what shells show of a program that
+/// SIGPIPE ended. Files that were left out by it must not look done.
+const NOBODY_READS: i32 = 128 + 13;
+
 /// The ways out, and how the user wants them.
 #[derive(Debug)]
 pub(crate) struct Out {
@@ -104,7 +108,9 @@ impl Out {
         });
         match written {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                std::process::exit(NOBODY_READS)
+            }
             Err(error) => {
                 self.problem(&format!(
                     "standard output: {error}; give it room, or send it elsewhere"

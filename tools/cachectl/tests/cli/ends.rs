@@ -41,7 +41,7 @@ fn a_pipe_that_nobody_reads_ends_it_quietly() {
         stdout.read_line(&mut line).unwrap();
         drop(stdout);
         assert!(line.ends_with('\n'));
-        let said = finish(child).ends(0);
+        let said = finish(child).ends(141);
         assert_eq!(said.err, "");
     }
 }
