@@ -2,31 +2,27 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// pread of `block` bytes after another, each to the place where `place` puts it.
+/// pread of `block` bytes after another, to the start of the memory each time, or end to end.
 pub(crate) fn pread_loop(
     file: &File,
     into: &mut [u8],
-    len: u64,
+    range: Range<u64>,
     block: usize,
     reuse: bool,
 ) -> Result<(), String> {
-    let mut at = 0;
-    while at < len {
-        let start = if reuse {
-            0
-        } else {
-            usize::try_from(at).map_err(|e| e.to_string())?
-        };
+    let mut place = 0;
+    for at in range.step_by(block) {
         let got = file
-            .read_at(&mut into[start..start + block], at)
+            .read_at(&mut into[place..place + block], at)
             .map_err(|e| format!("pread: {e}"))?;
         if got != block {
             return Err(format!("pread gave {got} of {block} bytes at {at}"));
         }
-        at += got as u64;
+        place += if reuse { 0 } else { block };
     }
     Ok(())
 }
