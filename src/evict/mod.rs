@@ -24,6 +24,7 @@ mod causes;
 mod mappers;
 mod system;
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -191,9 +192,8 @@ fn in_motion(now: &Residency) -> bool {
 fn drop_once(opened: &Opened) -> Result<()> {
     for map in opened.runtime.maps_of(opened.stat.identity) {
         if let Some(mapping) = &map.mapping {
-            mapping
-                .zap(opened.page_bytes())
-                .map_err(opened.failed("madvise"))?;
+            // Refused where the mapping is locked in memory: its pages stay, and are counted.
+            let _ = mapping.zap(opened.page_bytes());
         }
     }
     sys::sync_data(opened.file.as_fd()).map_err(opened.failed("fdatasync"))?;
@@ -222,15 +222,17 @@ fn drop_exactly(opened: &Opened) -> Result<()> {
     })?;
     let window = opened.runtime.settings().residency_window();
     for bytes in resident.into_iter().flat_map(|bytes| bytes.windows(window)) {
-        let mapping = Mapping::new(&opened.file, bytes, false).map_err(opened.failed("mmap"))?;
-        // Pages that vanish meanwhile, or a kernel that lacks these calls, leave the plain drop.
-        if mapping
-            .populate(bytes)
-            .and_then(|()| mapping.page_out(bytes))
-            .is_err()
-        {
+        // A descriptor that cannot be mapped, pages that vanish meanwhile, or a kernel that lacks
+        // these calls leave the plain drop.
+        if reclaim(&opened.file, bytes).is_err() {
             break;
         }
     }
     drop_once(opened)
+}
+
+fn reclaim(file: &File, bytes: ByteRange) -> std::io::Result<()> {
+    let mapping = Mapping::new(file, bytes, false)?;
+    mapping.populate(bytes)?;
+    mapping.page_out(bytes)
 }

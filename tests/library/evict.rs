@@ -41,6 +41,9 @@ fn a_whole_file() {
     warm(&path);
     evict::file(&write_only).unwrap();
     assert_eq!(count(&pages_of(&path)), 0);
+    warm(&path);
+    // It cannot be mapped, so folios at the edge are not split.
+    evict::file(Target::from(&write_only).range(500 * PAGE..501 * PAGE)).unwrap();
 }
 
 /// Drops a range of a file that is warm, and checks that exactly these pages go. Some kernels
@@ -189,6 +192,30 @@ fn maps_of_the_runtime_that_were_touched_are_taken_down() {
         evict::file(&part).unwrap().is_cold(),
         "the map's own runtime is the default"
     );
+}
+
+#[test]
+fn a_map_of_the_runtime_that_is_locked_stays_and_says_why() {
+    let Some(()) = disk() else { return };
+    let scene = Scene::new();
+    // Less than the memory that anybody may lock.
+    let path = scene.warm_file("f", 10 * PAGE);
+    let map = runtime(&[]).open(&path).unwrap();
+    // SAFETY: nobody changes the file's bytes or length.
+    #[allow(unsafe_code)]
+    let bytes = unsafe { map.as_slice() };
+    // SAFETY: the address and the length are those of a slice that lives.
+    #[allow(unsafe_code)]
+    let locked = unsafe { libc::mlock(bytes.as_ptr().cast(), bytes.len()) };
+    assert_eq!(locked, 0);
+    let kept = evict::file(&map).unwrap();
+    assert_eq!(
+        cause(&kept, CauseKind::Locked).unwrap().pages,
+        Some(10),
+        "{kept:?}"
+    );
+    drop(map);
+    assert!(evict::file(&path).unwrap().is_cold());
 }
 
 #[test]
