@@ -131,7 +131,10 @@ impl Workers {
             queue.idle += 1;
         }
         drop(queue);
-        self.shared.arrived.notify_all();
+        // As many as are wanted: a read of two pieces must not wake a thread on every core.
+        for _ in 0..helpers {
+            self.shared.arrived.notify_one();
+        }
     }
 }
 
@@ -183,8 +186,9 @@ impl Call {
         let outcome = catch_unwind(AssertUnwindSafe(work));
         let mut state = lock(&self.state);
         state.running -= 1;
-        state.panic = state.panic.take().or(outcome.err());
+        // Before anything that could unwind, as dropping a second panic could: the caller waits.
         self.left.notify_all();
+        state.panic = state.panic.take().or(outcome.err());
     }
 }
 
