@@ -63,6 +63,8 @@ impl Staging {
                     });
                 }
                 if pool.made == 0 {
+                    // Nobody will return a slot, so the next one that waits must not either.
+                    self.returned.notify_one();
                     return None;
                 }
             }
