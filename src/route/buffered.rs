@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::{Ask, Failure, Rates, Source, add};
+use super::{Ask, Failure, Rates, Source};
 use crate::plan::Cost;
 use crate::report::Reason;
 use crate::request::Segment;
@@ -28,24 +28,24 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     for segment in segments {
         let at = source.in_file(segment);
-        let mut read = Moved::default();
-        let done = read_full_at(
+        let before = moved.bytes;
+        read_full_at(
             source.file.as_fd(),
             destination.split_to(at.len()),
             at.start(),
-            &mut read,
-        );
-        add(moved, read);
-        done.map_err(|source| Failure::Call {
+            moved,
+        )
+        .map_err(|source| Failure::Call {
             call: "pread",
             at,
             source,
         })?;
-        if read.bytes < at.len() {
+        let available = moved.bytes - before;
+        if available < at.len() {
             return Err(Failure::Ended {
                 row: segment.row,
                 at,
-                available: read.bytes,
+                available,
             });
         }
     }

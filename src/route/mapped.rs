@@ -1,7 +1,9 @@
 //! `mapped`, engine `copy`: process_vm_readv out of the process's own mapping, straight into the
 //! destination. No page-table faults, and an error instead of SIGBUS.
 
-use super::{Ask, Failure, Rates, Source, available};
+use std::io;
+
+use super::{Ask, Failure, Rates, Source};
 use crate::facts::Facts;
 use crate::plan::Cost;
 use crate::report::{Engine, Reason};
@@ -39,22 +41,27 @@ pub(crate) fn run(
     destination: HostSliceMut<'_>,
     moved: &mut Moved,
 ) -> Result<(), Failure> {
-    let Some(mapping) = source.mapping else {
-        return Ok(());
-    };
     let sources = segments.clone().map(|segment| source.in_file(segment));
+    let first = sources.clone().next().unwrap_or_default();
+    let failed = |call| {
+        move |source| Failure::Call {
+            call,
+            at: first,
+            source,
+        }
+    };
+    // `usable` refuses maps without a mapping. Success would claim that the bytes were written.
+    let Some(mapping) = source.mapping else {
+        let without = io::ErrorKind::InvalidInput.into();
+        return Err(failed("process_vm_readv")(without));
+    };
     let copied = mapping.copy(sources, destination, moved);
     // The kernel fills the last page of a file with zeros: bytes behind the end would arrive as
     // such, and no error, where the file shrank inside a page.
-    let file = source.file.metadata();
-    let call = |call, at, source| Failure::Call { call, at, source };
-    for segment in segments.clone() {
+    let len = source.file.metadata().map_err(failed("fstat"))?.len();
+    for segment in segments {
         let at = source.in_file(segment);
-        let len = match &file {
-            Ok(file) => file.len(),
-            Err(error) => return Err(call("fstat", at, error.kind().into())),
-        };
-        let available = available(at, len);
+        let available = len.saturating_sub(at.start()).min(at.len());
         if available < at.len() {
             return Err(Failure::Ended {
                 row: segment.row,
@@ -63,11 +70,5 @@ pub(crate) fn run(
             });
         }
     }
-    copied.map_err(|error| {
-        let first = segments
-            .map(|segment| source.in_file(segment))
-            .next()
-            .unwrap_or_default();
-        call("process_vm_readv", first, error)
-    })
+    copied.map_err(failed("process_vm_readv"))
 }

@@ -13,7 +13,7 @@ use crate::plan::Cost;
 use crate::range::ByteRange;
 use crate::report::Engine;
 use crate::request::Segment;
-use crate::sys::{Mapping, Moved};
+use crate::sys::Mapping;
 
 /// What a route is asked about.
 #[derive(Debug, Clone, Copy)]
@@ -75,15 +75,4 @@ impl Rates {
             engine,
         }
     }
-}
-
-/// Bytes of the range that lie before the end of a file of `len` bytes.
-fn available(range: ByteRange, len: u64) -> u64 {
-    len.saturating_sub(range.start()).min(range.len())
-}
-
-/// Adds what was moved to what the piece has moved so far.
-fn add(to: &mut Moved, moved: Moved) {
-    to.bytes += moved.bytes;
-    to.ops += moved.ops;
 }

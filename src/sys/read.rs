@@ -12,8 +12,8 @@ pub(crate) struct Moved {
     pub(crate) ops: u64,
 }
 
-/// Reads from `offset` until the destination is full or the file ends. What had been moved when
-/// an error came stands in `moved`.
+/// Reads from `offset` until the destination is full or the file ends. Adds what was moved to
+/// `moved`, also where an error came after it.
 ///
 /// pread(2) may return fewer bytes than asked for; 0 means the end of the file.
 pub(crate) fn read_full_at(
