@@ -2,6 +2,9 @@
 //! only the read is timed, and a void sample is taken again, never counted.
 //!
 //! `cargo run --release --example criterion_cold_warm [FILE]`
+//!
+//! As a benchmark of your own: copy it to `benches/`, with `harness = false` in its `[[bench]]`, and
+//! `criterion` and `tempfile` among the dev-dependencies.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +21,11 @@ const MOST_VOID: u32 = 10;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut criterion = Criterion::default().sample_size(10);
     let temporary = tempfile::NamedTempFile::new_in(std::env::current_dir()?)?;
-    let path = match std::env::args_os().nth(1) {
+    // `cargo bench` passes options, `--bench` first.
+    let mut names = std::env::args_os()
+        .skip(1)
+        .filter(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
+    let path = match names.next() {
         Some(path) => PathBuf::from(path),
         None => {
             std::fs::write(temporary.path(), vec![7u8; 16 << 20])?;
