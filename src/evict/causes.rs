@@ -138,8 +138,11 @@ fn mapped(seen: &Seen) -> Option<Cause> {
         kind: CauseKind::Mapped,
         pages: Some(touched / sys::page_size()),
         evidence: format!(
-            "{} processes have it in their page tables: {}",
-            seen.mappers.len(),
+            "in the page tables of {}: {}",
+            match seen.mappers.len() {
+                1 => "1 process".to_owned(),
+                many => format!("{many} processes"),
+            },
             names.join(", ")
         ),
     })
