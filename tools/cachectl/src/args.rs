@@ -20,7 +20,7 @@ macro_rules! help {
 Exit status:
   0    done
   1    done, but the answer is no: an expectation not met, pages that stayed or may have, a
-       sample that is not valid
+       combination without a valid sample
   2    wrong usage, or an error for at least one file; the other files are done all the same
   130  interrupted
   141  nobody reads the output any more"
@@ -57,7 +57,8 @@ Examples:
 const READ_EXAMPLES: &str = help!(
     "\
 A file of rows has one row a line, OFFSET LENGTH, with units; # begins a comment.
-Large reads go in windows of 64 MiB; times, bytes and pages are those of all windows together.
+Large reads go in windows of 64 MiB; times, bytes and pages are those of all windows together,
+reasons those of one.
 
 Examples:
   cachectl read weights.bin --digest           the same digest as sha256sum
@@ -105,14 +106,20 @@ pub(crate) struct Cli {
 /// How to answer.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Style {
-    /// Print one JSON record a line
-    #[arg(long, global = true)]
+    /// Print one JSON record a line; errors of files stand in the records
+    #[arg(long, global = true, display_order = 900)]
     pub(crate) json: bool,
     /// Print nothing but errors, and records where --json is given
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 900)]
     pub(crate) quiet: bool,
-    /// Print more
-    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    /// Print more: status the dirty pages and who told, bench its seed
+    #[arg(
+        short,
+        long,
+        global = true,
+        display_order = 900,
+        conflicts_with = "quiet"
+    )]
     pub(crate) verbose: bool,
 }
 
@@ -162,7 +169,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) names: NameArgs,
-    /// Look at this part of each file only: 4K-1M, 100M- (to the end), -1G (from the start)
+    /// Look at this part of each file only: 4K-1M or 4K..1M, 100M- (to the end), -1G (from the start)
     #[arg(long, value_name = "START-END", allow_hyphen_values = true)]
     pub(crate) range: Option<Bounds>,
     /// Exit 1 unless every file is: cold, warm, or as '>=90%' says (also <=, >, <, =)
@@ -177,7 +184,7 @@ pub(crate) struct StatusArgs {
 pub(crate) struct EvictArgs {
     #[command(flatten)]
     pub(crate) names: NameArgs,
-    /// Drop this part of each file only: 4K-1M, 100M- (to the end), -1G (from the start)
+    /// Drop this part of each file only: 4K-1M or 4K..1M, 100M- (to the end), -1G (from the start)
     #[arg(long, value_name = "START-END", allow_hyphen_values = true)]
     pub(crate) range: Option<Bounds>,
     /// With --range: leave large folios that reach over its edges
@@ -196,7 +203,7 @@ pub(crate) struct EvictArgs {
 pub(crate) struct RequestArgs {
     /// The file
     pub(crate) file: OsString,
-    /// This part only: 4K-1M, 100M- (to the end), -1G (from the start) [default: all]
+    /// This part only: 4K-1M or 4K..1M, 100M- (to the end), -1G (from the start) [default: all]
     #[arg(long, value_name = "START-END", allow_hyphen_values = true, conflicts_with_all = ["offset", "len", "rows"])]
     pub(crate) range: Option<Bounds>,
     /// First byte [default: 0]
@@ -223,7 +230,7 @@ pub(crate) struct ReadArgs {
     pub(crate) request: RequestArgs,
     /// Threads, this one among them [default: GPUMAP_WORKERS]
     #[arg(long, value_name = "N")]
-    pub(crate) workers: Option<u64>,
+    pub(crate) workers: Option<String>,
     /// Tell what was resident before each window, and what came from storage
     #[arg(long)]
     pub(crate) measure: bool,

@@ -12,6 +12,7 @@ use crate::names;
 use crate::out::{Hue, Out, counted, printable, shown, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
+use crate::words;
 
 pub(crate) fn run(args: &EvictArgs, out: &Out) -> Outcome {
     if args.system {
@@ -55,7 +56,7 @@ impl Evict<'_> {
             .tell(|| format!("evict: {files} files done, now {}", names::brief(path)));
         match drop_file(path, self.args) {
             Ok(gone) => self.told(path, &gone),
-            Err(error) => self.failed(path, error.to_string()),
+            Err(error) => self.failed(path, words::of(&error)),
         }
     }
 

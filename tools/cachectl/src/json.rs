@@ -280,6 +280,8 @@ pub struct SampleRecord {
     pub destination: String,
     /// The route asked for, or `auto`.
     pub route: String,
+    /// The route that was taken.
+    pub route_taken: Option<String>,
     /// Threads that may have worked on it.
     pub workers: u64,
     /// Whether the state was proved.

@@ -18,7 +18,9 @@ mod request;
 mod rows;
 mod settings;
 mod status;
+mod units;
 mod values;
+mod words;
 
 use std::io::Write;
 use std::process::ExitCode;

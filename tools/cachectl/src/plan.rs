@@ -9,6 +9,7 @@ use crate::json::{Name, PlanRecord, PlanTotalRecord};
 use crate::out::{Out, counted, size};
 use crate::outcome::Outcome;
 use crate::request::{self, Asked, Request};
+use crate::words;
 
 pub(crate) fn run(args: &PlanArgs, settings: Settings, out: &Out) -> Outcome {
     let planned = Request::open(&args.request, None, settings).and_then(|request| plan(&request));
@@ -39,7 +40,7 @@ fn plan(request: &Request) -> Result<Plan, String> {
         Asked::Range(range) => request.map.plan(range.start()..range.end(), options),
         Asked::Rows(rows) => request.map.plan_gather(rows, options),
     };
-    plan.map_err(|error| error.to_string())
+    plan.map_err(|error| words::of(&error))
 }
 
 fn told(name: Name, plan: &Plan, out: &Out) {

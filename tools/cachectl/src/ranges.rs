@@ -26,8 +26,8 @@ impl FromStr for Bounds {
 
     fn from_str(text: &str) -> Result<Self, String> {
         parse(text).ok_or_else(|| {
-            "accepted: START-END, START- (to the end) or -END (from the start), such as 4K-1MiB; \
-             START must not lie after END"
+            "accepted: START-END, START- (to the end) or -END (from the start), such as 4K-1MiB or \
+             4K..1MiB; START must not lie after END"
                 .into()
         })
     }

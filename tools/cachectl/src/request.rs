@@ -7,6 +7,7 @@ use gpumap::{ByteRange, Error, Mmap, Runtime, Settings};
 
 use crate::args::RequestArgs;
 use crate::rows;
+use crate::words;
 
 /// A file that is open, and what is asked of it. All ranges lie in the file.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Request {
     /// In words, with the next step.
     pub(crate) fn open(
         args: &RequestArgs,
-        workers: Option<u64>,
+        workers: Option<&str>,
         settings: Settings,
     ) -> Result<Self, String> {
         args.to.check()?;
@@ -75,19 +76,20 @@ pub(crate) fn file(args: &RequestArgs) -> &Path {
 /// What the command line says goes before what the environment says: `--route auto` too.
 fn runtime(
     args: &RequestArgs,
-    workers: Option<u64>,
+    workers: Option<&str>,
     mut settings: Settings,
 ) -> Result<Runtime, String> {
     let route = args.route.map(|route| route.to_string());
     let given = [
-        ("GPUMAP_ROUTE", route),
-        ("GPUMAP_WORKERS", workers.map(|workers| workers.to_string())),
+        ("--route", "GPUMAP_ROUTE", route),
+        ("--workers", "GPUMAP_WORKERS", workers.map(str::to_owned)),
     ];
-    for (key, value) in given {
+    for (option, key, value) in given {
         if let Some(value) = value {
-            settings
-                .set(key, &value)
-                .map_err(|error| error.to_string())?;
+            settings.set(key, &value).map_err(|error| {
+                let accepted = error.accepted;
+                format!("{option} {value:?} is not accepted; accepted: {accepted}")
+            })?;
         }
     }
     Ok(Runtime::builder().settings(settings).build())
@@ -113,10 +115,10 @@ fn range(args: &RequestArgs, map: &Mmap) -> Result<ByteRange, String> {
         };
         (Bound::Included(start), end)
     };
-    ByteRange::resolve(bounds, map.len()).ok_or_else(|| outside(bounds, map).to_string())
+    ByteRange::resolve(bounds, map.len()).ok_or_else(|| words::of(&outside(bounds, map)))
 }
 
-/// The library's words for a range that is not in the file.
+/// The library's error for a range that is not in the file.
 fn outside((start, end): (Bound<u64>, Bound<u64>), map: &Mmap) -> Error {
     let number = |bound, unbounded| match bound {
         Bound::Included(at) | Bound::Excluded(at) => at,

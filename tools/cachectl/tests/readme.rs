@@ -75,11 +75,9 @@ fn every_command_of_the_readme_runs() {
             short
         };
         let output = run(&short, folder.path());
-        let allowed: &[i32] = if command.contains("--expect") {
-            &[0, 1]
-        } else {
-            &[0]
-        };
+        // A compiler that runs meanwhile maps the compiler's library: cold samples of it are void.
+        let may_be_no = command.contains("--expect") || bench && command.contains("sysroot");
+        let allowed: &[i32] = if may_be_no { &[0, 1] } else { &[0] };
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             allowed.contains(&output.status.code().unwrap()),

@@ -57,6 +57,7 @@ pub(crate) fn sample(
     };
     let mut record = run.record;
     record.valid = problem.is_none() && record.void_reason.is_none();
+    record.route_taken = taken.map(|route| route.name().to_owned());
     record.error = problem.as_ref().map(ToString::to_string);
     Taken {
         record,

@@ -13,7 +13,6 @@ mod rows;
 mod subject;
 mod summary;
 mod table;
-mod units;
 
 use std::path::Path;
 
@@ -146,13 +145,13 @@ fn tell(out: &Out, subject: &Subject, cells: &[Measured]) {
     }
 }
 
-/// Void samples alone are no error; but a run without a valid one has measured nothing.
+/// Void samples alone are no error; but a combination without a valid one has not been measured.
 fn outcome(cells: &[Measured]) -> Outcome {
     if cells.iter().any(|cell| cell.problem().is_some()) {
         return Outcome::Failed;
     }
-    let mut samples = cells.iter().flat_map(|cell| &cell.samples);
-    Outcome::yes(samples.any(|sample| sample.record.valid))
+    let is_measured = |cell: &Measured| cell.samples.iter().any(|sample| sample.record.valid);
+    Outcome::yes(cells.iter().all(is_measured))
 }
 
 /// Bytes of a page; 4096 where the system does not tell.

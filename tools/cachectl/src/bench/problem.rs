@@ -8,7 +8,7 @@ use super::check::Difference;
 /// Why nothing can be measured, or not this sample.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
-    #[error(transparent)]
+    #[error("{}", crate::words::of(.0))]
     Library(#[from] gpumap::Error),
     #[error("{}: {call} failed: {source}; check the name and the permissions, or name another file", path.display())]
     Call {

@@ -6,9 +6,9 @@ use super::cells::Pattern;
 use super::measure::{Ready, Taken};
 use super::problem::Problem;
 use super::subject::Subject;
-use super::units;
 use crate::json::SummaryRecord;
 use crate::out::{printable, shown, size};
+use crate::units;
 
 const HEAD: [&str; COLUMNS] = [
     "state",

@@ -14,6 +14,7 @@ use crate::out::{Hue, Out, counted, percent, shown, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::request::{self, Request};
+use crate::{units, words};
 use sum::Sum;
 use windows::Window;
 
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &ReadArgs, settings: Settings, out: &Out) -> Outcome {
         destination: args.request.to.to_string(),
         ..ReadRecord::default()
     };
-    let done = Request::open(&args.request, args.workers, settings)
+    let done = Request::open(&args.request, args.workers.as_deref(), settings)
         .and_then(|request| read(&request, args, &mut record, out));
     record.error = done.err();
     if let (Some(error), false) = (&record.error, out.json()) {
@@ -68,7 +69,7 @@ fn read(
         Ok::<_, Error>(())
     });
     record.report = Some(sum.into_record());
-    done.map_err(|error| error.to_string())?;
+    done.map_err(|error| words::of(&error))?;
     record.seconds = Some(seconds.as_secs_f64());
     record.digest = hash.map(|hash| hex(&hash.finalize()));
     Ok(())
@@ -120,7 +121,7 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
         _ => String::new(),
     };
     let time = record.seconds.map_or(String::new(), |s| {
-        format!(" in {:.3} ms ({})", s * 1e3, speed(report.bytes, s))
+        format!(" in {}{}", units::seconds(s), speed(report.bytes, s))
     });
     out.line(format!("{name}: {}{rows}{time}", size(report.bytes)));
     for (route, used) in &report.routes {
@@ -138,11 +139,19 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
     for (route, reason) in &report.reasons {
         out.line(format!("  not {route}: {reason}"));
     }
+    let windowed = record.len_bytes.is_some_and(|asked| asked > WINDOW);
+    if windowed {
+        let window = size(WINDOW);
+        out.line(format!(
+            "  read in windows of {window}; the reasons are those of one"
+        ));
+    }
     for fallback in &report.fallbacks {
         let (from, to, error) = (&fallback.from, &fallback.to, &fallback.error);
         out.line(format!("  {to} took over from {from}: {error}"));
     }
     if args.measure {
+        let each = if windowed { " each window" } else { "" };
         let known = report.residency_before;
         let before = known.map_or("unknown".to_owned(), |before| {
             let share = percent(before.resident_pages, before.pages);
@@ -153,7 +162,7 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
         });
         let storage = report.storage_read_bytes.map_or("unknown".to_owned(), size);
         out.line(format!(
-            "  resident before: {before}; read from storage: {storage}"
+            "  resident before{each}: {before}; read from storage: {storage}"
         ));
     }
     if let Some(digest) = &record.digest {
@@ -161,11 +170,12 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
     }
 }
 
+/// Nothing where nothing was read.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 fn speed(bytes: u64, seconds: f64) -> String {
-    if seconds > 0.0 {
-        format!("{:.2} GB/s", bytes as f64 / seconds / 1e9)
-    } else {
-        "-".to_owned()
+    if bytes == 0 || seconds <= 0.0 {
+        return String::new();
     }
+    let speed = units::bytes_per_second(bytes as f64 / seconds);
+    format!(" ({speed})")
 }

@@ -12,6 +12,7 @@ use crate::json::{FileRecord, Name, TotalRecord};
 use crate::names;
 use crate::out::{Hue, Out, counted, percent, shown, size};
 use crate::outcome::Outcome;
+use crate::words;
 
 /// Cells of the bar in the table.
 const BAR: u64 = 16;
@@ -50,7 +51,7 @@ impl Status<'_> {
     fn file(&mut self, path: &Path) {
         match residency::of(target(path, self.args)) {
             Ok(now) => self.told(path, &now),
-            Err(error) => self.failed(path, error.to_string()),
+            Err(error) => self.failed(path, words::of(&error)),
         }
     }
 
@@ -92,7 +93,7 @@ impl Status<'_> {
         match map::of(target(path, self.args), now) {
             Ok(Some(map)) => self.out.line(format!("{:22}{map}", "")),
             Ok(None) => self.out.line(format!("{:22}the map is unknown", "")),
-            Err(error) => self.failed(path, error.to_string()),
+            Err(error) => self.failed(path, words::of(&error)),
         }
     }
 

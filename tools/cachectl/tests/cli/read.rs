@@ -178,10 +178,20 @@ fn what_cannot_be_read_is_a_clear_error() {
         ("read a --to gpu:0", "host memory only"),
         ("plan a --to gpu:0", "host memory only"),
         ("read a --len 1001", "0..1000"),
-        ("read a --range 1001-", "0..1000"),
+        (
+            "read a --range 1001-",
+            "bytes from 1001 on do not lie within 0..1000; ask for bytes of the file",
+        ),
         ("read a --offset 18446744073709551615 --len 1", "64 bits"),
         ("read a --route gds", "gds"),
-        ("read a --workers 0", "1 to 1024"),
+        (
+            "read a --workers many",
+            "--workers \"many\" is not accepted",
+        ),
+        (
+            "read a --workers 0",
+            "--workers \"0\" is not accepted; accepted: auto (one for each core) or a number from 1 to 1024",
+        ),
         ("read absent", "check the name"),
         ("read .", "directory"),
         ("read /dev/null", "character device"),
@@ -199,6 +209,30 @@ fn what_cannot_be_read_is_a_clear_error() {
     scene.file("empty", 0);
     let record = read(&scene.say("read empty --json --digest").ends(0));
     assert_eq!(record.digest, Some(sha256(b"")));
+}
+
+/// Reads in windows tell the reasons of one; what is short tells no speed that it did not have.
+#[test]
+fn people_see_what_the_numbers_are_of() {
+    let scene = Scene::new();
+    scene.file("a", 5000);
+    scene.file("empty", 0);
+    let file = fs::File::create(scene.path("large")).unwrap();
+    file.set_len((64 << 20) + 1).unwrap();
+    let said = scene.say("read a --workers auto --measure").ends(0);
+    assert!(
+        !said.out.contains("window") && !said.out.contains("(0.00"),
+        "{said:?}"
+    );
+    let said = scene.say("read empty").ends(0);
+    assert!(!said.out.contains("B/s"), "{said:?}");
+    let said = scene.say("read large --measure").ends(0);
+    for part in [
+        "the reasons are those of one",
+        "resident before each window: ",
+    ] {
+        assert!(said.out.contains(part), "{part}: {said:?}");
+    }
 }
 
 /// The rows come on standard input, so that the file can be made shorter after it was opened.

@@ -1,0 +1,84 @@
+//! The library's errors, in words for somebody at a command line: who holds no map has none to
+//! refresh.
+
+use std::ops::Range;
+use std::path::Path;
+
+use gpumap::Error;
+
+pub(crate) fn of(error: &Error) -> String {
+    match error {
+        Error::OutOfRange {
+            path,
+            row: None,
+            range,
+            len,
+        } => outside(path, range, *len),
+        Error::Truncated {
+            path,
+            row,
+            file_offset,
+            asked,
+            available,
+        } => {
+            let row = row.map_or(String::new(), |row| format!("row {row}: "));
+            format!(
+                "{}: {row}asked for {asked} bytes at file offset {file_offset}, but only \
+                 {available} were there: the file shrank meanwhile; ask for what is left",
+                path.display()
+            )
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A range to the end of the file that starts behind it has an end before its start.
+fn outside(path: &Path, range: &Range<u64>, len: u64) -> String {
+    let Range { start, end } = range;
+    let bytes = if start > end {
+        format!("bytes from {start} on")
+    } else {
+        format!("bytes {start}..{end}")
+    };
+    format!(
+        "{}: {bytes} do not lie within 0..{len}; ask for bytes of the file",
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn out_of(range: Range<u64>) -> String {
+        of(&Error::OutOfRange {
+            path: "a".into(),
+            row: None,
+            range,
+            len: 10,
+        })
+    }
+
+    #[test]
+    fn nobody_at_a_command_line_is_told_to_call_a_function() {
+        let next = "do not lie within 0..10; ask for bytes of the file";
+        assert_eq!(out_of(5..11), format!("a: bytes 5..11 {next}"));
+        let (start, end) = (12, 10);
+        assert_eq!(out_of(start..end), format!("a: bytes from 12 on {next}"));
+        let shrank = of(&Error::Truncated {
+            path: "a".into(),
+            row: Some(1),
+            file_offset: 4,
+            asked: 6,
+            available: 2,
+        });
+        assert!(
+            shrank.starts_with("a: row 1: asked for 6 bytes"),
+            "{shrank}"
+        );
+        assert!(
+            shrank.contains("only 2 were there") && !shrank.contains("()"),
+            "{shrank}"
+        );
+    }
+}
