@@ -39,6 +39,7 @@ mod read;
 mod report;
 mod request;
 pub mod residency;
+mod rings;
 mod route;
 mod runtime;
 pub mod sample;
@@ -49,6 +50,7 @@ mod target;
 mod workers;
 
 pub use error::{Error, FileKind, Result};
+pub use facts::DirectProof;
 pub use mmap::{Advice, Mmap, MmapOptions};
 pub use plan::{Piece, Plan};
 pub use range::ByteRange;

@@ -3,16 +3,19 @@
 use std::fs::File;
 use std::ops::{Range, RangeBounds};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
+use crate::facts::{self, DirectFile};
 use crate::plan::Plan;
 use crate::range::{ByteRange, ends};
 use crate::read::Request;
-use crate::report::Report;
+use crate::report::{Reason, Report};
 use crate::request::{Destination, ReadOptions, Rows};
+use crate::residency::Counter;
 use crate::runtime::Runtime;
 use crate::sys::{self, FileSystem, Mapping, Stat};
+use crate::target::{Opened, Target};
 
 /// A read-only shared mapping of a file, and the means to read any ranges of it.
 ///
@@ -62,6 +65,8 @@ pub(crate) struct Mapped {
     pub(crate) len: u64,
     /// None where the map is empty.
     pub(crate) mapping: Option<Mapping>,
+    /// Opened when the route `direct` is first named.
+    direct: OnceLock<DirectFile>,
     /// For the list of maps that it was put on.
     runtime: Runtime,
 }
@@ -203,6 +208,7 @@ impl Mapped {
             offset: bytes.start(),
             len: bytes.len(),
             mapping,
+            direct: OnceLock::new(),
             runtime: runtime.clone(),
         })
     }
@@ -218,6 +224,35 @@ impl Mapped {
                 .file
                 .metadata()
                 .is_ok_and(|now| Stat::from(&now) == self.stat)
+    }
+
+    /// The file, open for direct reads. What stands against it may pass, and is asked anew.
+    pub(crate) fn direct(&self) -> Result<&DirectFile, Reason> {
+        if let Some(file) = self.direct.get() {
+            return Ok(file);
+        }
+        let opened = self.opened().ok_or(Reason::DirectUnsupported)?;
+        let file = facts::open_direct(&opened)?;
+        Ok(self.direct.get_or_init(|| file))
+    }
+
+    /// Whether a direct read of these bytes of the file might give older ones than pread.
+    pub(crate) fn direct_may_be_stale(&self, ranges: impl Iterator<Item = ByteRange>) -> bool {
+        if self.file_system.direct_reads_are_fresh() {
+            return false;
+        }
+        let Some(opened) = self.opened() else {
+            return true;
+        };
+        let counter = Counter::new(&opened);
+        let mut ranges = ranges;
+        ranges.any(|range| counter.dirty(range) != Some(0))
+    }
+
+    /// The whole file, for the page-cache modules.
+    pub(crate) fn opened(&self) -> Option<Opened> {
+        let target = Target::from(&self.file).runtime(&self.runtime);
+        target.open().ok()
     }
 }
 

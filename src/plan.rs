@@ -9,16 +9,19 @@ use crate::range::ByteRange;
 use crate::report::{Engine, Reason};
 use crate::request::{Cursor, Route, Rows};
 
-/// A piece takes at most this many rows, so that gathers of small rows are shared among workers
-/// well before they reach a full piece of bytes. 512 random rows of 4 KiB take 0.7 ms to copy
-/// (measured on 2 cores of an AMD EPYC, Linux 6.18); waking a parked worker takes a tenth of it.
-const PIECE_ROWS: usize = 512;
-
 /// What a route expects a request to cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) nanoseconds: u64,
     pub(crate) engine: Option<Engine>,
+    pub(crate) limits: Limits,
+}
+
+/// What a route takes in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) bytes: u64,
+    pub(crate) rows: usize,
 }
 
 /// Every route's answer to a request, at the route's index.
@@ -86,7 +89,7 @@ impl Plan {
     }
 }
 
-/// Plans `bytes` bytes of `rows` in pieces of at most `piece_bytes`.
+/// Plans `bytes` bytes of `rows`, in pieces as the route likes them.
 ///
 /// # Errors
 /// The named route and its reason, where it cannot serve the request. Without a named route the
@@ -96,7 +99,6 @@ pub(crate) fn plan(
     bytes: u64,
     named: Option<Route>,
     offers: &Offers,
-    piece_bytes: u64,
 ) -> Result<Plan, (Route, Reason)> {
     let route = named.unwrap_or_else(|| cheapest(offers));
     let cost = offers[route.index()].map_err(|reason| (route, reason))?;
@@ -116,7 +118,7 @@ pub(crate) fn plan(
         start,
     };
     Ok(Plan {
-        pieces: cut(rows, bytes, piece_bytes, piece),
+        pieces: cut(rows, bytes, cost.limits, piece),
         reasons,
         bytes,
     })
@@ -131,18 +133,18 @@ fn cheapest(offers: &Offers) -> Route {
         .unwrap_or(Route::Buffered)
 }
 
-/// Cuts the packed bytes of the rows into pieces of at most `piece_bytes` and [`PIECE_ROWS`] rows.
+/// Cuts the packed bytes of the rows into pieces within the limits.
 fn cut(
     rows: Rows<'_>,
     bytes: u64,
-    piece_bytes: u64,
+    limits: Limits,
     piece: impl Fn(Cursor, ByteRange) -> Piece,
 ) -> SmallVec<[Piece; 1]> {
     let whole = ByteRange::at(0, bytes).unwrap_or_default();
     if whole.is_empty() {
         return SmallVec::new();
     }
-    if bytes <= piece_bytes && rows.count() <= PIECE_ROWS {
+    if bytes <= limits.bytes && rows.count() <= limits.rows {
         let first = rows.segments(Cursor::default(), bytes).next();
         let row = first.map_or(0, |segment| segment.row);
         return smallvec![piece(Cursor { row, skip: 0 }, whole)];
@@ -156,8 +158,8 @@ fn cut(
                 row: segment.row,
                 skip,
             });
-            skip += open.take(segment.source.len() - skip, piece_bytes);
-            if open.filled == piece_bytes || open.rows == PIECE_ROWS {
+            skip += open.take(segment.source.len() - skip, limits.bytes);
+            if open.filled == limits.bytes || open.rows == limits.rows {
                 pieces.extend(open.close(&piece));
             }
         }
@@ -212,11 +214,12 @@ mod tests {
 
     use super::*;
 
-    fn offers(costs: [Option<u64>; 4]) -> Offers {
+    fn offers(costs: [Option<u64>; 4], limits: Limits) -> Offers {
         costs.map(|cost| {
             cost.map(|nanoseconds| Cost {
                 nanoseconds,
                 engine: None,
+                limits,
             })
             .ok_or(Reason::NotBuilt)
         })
@@ -226,15 +229,16 @@ mod tests {
         #[test]
         fn pieces_tile_the_request_and_every_route_is_explained(
             rows in prop::collection::vec((0u64..5_000, 0u64..300), 0..1_200),
-            piece_bytes in 1u64..4_000,
+            limits in (1u64..4_000, 1usize..600),
             costs in prop::array::uniform4(prop::option::of(0u64..1_000)),
             named in prop::option::of(prop::sample::select(Route::ALL.to_vec())),
         ) {
             let ranges: Vec<Range<u64>> = rows.iter().map(|(at, len)| *at..at + len).collect();
             let (rows, bytes) = Rows::gather(&ranges, 6_000, Path::new("f")).unwrap();
-            let offers = offers(costs);
-            let planned = plan(rows, bytes, named, &offers, piece_bytes);
-            prop_assert_eq!(&planned, &plan(rows, bytes, named, &offers, piece_bytes));
+            let limits = Limits { bytes: limits.0, rows: limits.1 };
+            let offers = offers(costs, limits);
+            let planned = plan(rows, bytes, named, &offers);
+            prop_assert_eq!(&planned, &plan(rows, bytes, named, &offers));
             let plan = match planned {
                 Ok(plan) => plan,
                 Err((route, _)) => {
@@ -248,11 +252,11 @@ mod tests {
             for piece in plan.pieces() {
                 prop_assert_eq!(piece.destination.start(), at);
                 prop_assert!(!piece.destination.is_empty());
-                prop_assert!(piece.destination.len() <= piece_bytes);
+                prop_assert!(piece.destination.len() <= limits.bytes);
                 at = piece.destination.end();
                 let segments: Vec<_> =
                     rows.segments(piece.start, piece.destination.len()).collect();
-                prop_assert!(segments.len() <= PIECE_ROWS);
+                prop_assert!(segments.len() <= limits.rows);
                 packed.extend(segments.iter().flat_map(|s| s.source.start()..s.source.end()));
             }
             prop_assert_eq!(at, bytes);
@@ -277,8 +281,13 @@ mod tests {
             rows,
             10_000,
             None,
-            &offers([None, None, Some(1), None]),
-            4096,
+            &offers(
+                [None, None, Some(1), None],
+                Limits {
+                    bytes: 4096,
+                    rows: 1,
+                },
+            ),
         )
         .unwrap();
         let ends: Vec<_> = plan

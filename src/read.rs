@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 use crate::lock::lock;
 use crate::mmap::Mapped;
 use crate::plan::{self, Offers, Piece, Plan};
-use crate::report::{Report, ResidentPages, RouteUse};
+use crate::range::ByteRange;
+use crate::report::{Engine, Reason, Report, ResidentPages, RouteUse};
 use crate::request::{Cursor, ReadOptions, Route, Rows};
 use crate::residency::Counter;
 use crate::route::{Ask, Failure, Source, buffered, direct, gds, mapped};
 use crate::runtime::Runtime;
-use crate::sys::{self, HostSliceMut, Moved};
-use crate::target::Target;
+use crate::sys::{self, DirectAlignment, HostSliceMut, Moved};
 
 /// One call: what is read, from where, and how.
 pub(crate) struct Request<'r> {
@@ -32,19 +32,13 @@ impl Request<'_> {
 
     /// facts → plan.
     pub(crate) fn plan(&self) -> Result<Plan> {
-        let piece_bytes = self.runtime.settings().piece_bytes();
-        plan::plan(
-            self.rows,
-            self.bytes,
-            self.named(),
-            &self.offers(),
-            piece_bytes,
+        plan::plan(self.rows, self.bytes, self.named(), &self.offers()).map_err(
+            |(route, reason)| Error::Route {
+                path: self.map.path.clone(),
+                route,
+                reason,
+            },
         )
-        .map_err(|(route, reason)| Error::Route {
-            path: self.map.path.clone(),
-            route,
-            reason,
-        })
     }
 
     /// Every route's answer, in the order of `Route::ALL`.
@@ -54,13 +48,31 @@ impl Request<'_> {
             bytes: self.bytes,
             mapped: self.map.mapping.is_some(),
             stale: self.map.may_be_stale(),
+            direct: (self.named() == Some(Route::Direct)).then(|| self.direct()),
+            piece_bytes: self.runtime.settings().piece_bytes(),
         };
         Route::ALL.map(|route| match route {
             Route::Gds => gds::usable(ask),
             Route::Mapped => mapped::usable(self.runtime.facts(), ask),
             Route::Buffered => buffered::usable(ask),
-            Route::Direct => direct::usable(ask),
+            Route::Direct => direct::usable(self.runtime.facts(), ask),
         })
+    }
+
+    /// What direct reads of these rows must be aligned to. Asked only where the route is named: the
+    /// first answer for a mount takes a read from storage.
+    fn direct(&self) -> Result<DirectAlignment, Reason> {
+        let file = self.map.direct()?;
+        if self.map.direct_may_be_stale(self.in_file()) {
+            return Err(Reason::MayBeDirty);
+        }
+        Ok(file.align)
+    }
+
+    /// The bytes of the file that the rows mean.
+    fn in_file(&self) -> impl Iterator<Item = ByteRange> {
+        let segments = self.rows.segments(Cursor::default(), self.bytes);
+        segments.filter_map(|segment| segment.source.shifted(self.map.offset))
     }
 
     /// The whole way. The destination's length must equal the bytes asked for.
@@ -106,7 +118,10 @@ impl Request<'_> {
             lock(&run.outcome).report.storage_read_bytes = Some(0);
         }
         if plan.pieces().len() > 1 {
-            let workers = self.runtime.workers();
+            let workers = match plan.pieces()[0].engine {
+                Some(Engine::Pread) => self.runtime.direct_workers(),
+                _ => self.runtime.workers(),
+            };
             let threads = self.options.workers.unwrap_or(workers.limit());
             workers.share(threads.min(plan.pieces().len()), &|| run.work());
         } else {
@@ -179,7 +194,7 @@ impl<'d> Run<'_, 'd> {
         let used = RouteUse {
             bytes: moved.bytes,
             ops: moved.ops,
-            engine: piece.engine,
+            engine: *done.as_ref().unwrap_or(&piece.engine),
         };
         lock(&self.outcome).report.add(piece.route, used);
         if let Err(failure) = done {
@@ -187,13 +202,14 @@ impl<'d> Run<'_, 'd> {
         }
     }
 
+    /// Moves a piece; the engine that did it, where the route has several.
     fn take_route(
         &self,
         piece: &Piece,
         destination: HostSliceMut<'_>,
         moved: &mut Moved,
-    ) -> Result<(), Failure> {
-        let map = self.request.map;
+    ) -> Result<Option<Engine>, Failure> {
+        let Request { runtime, map, .. } = self.request;
         let source = Source {
             file: &map.file,
             mapping: map.mapping.as_ref(),
@@ -204,12 +220,21 @@ impl<'d> Run<'_, 'd> {
             .rows
             .segments(piece.start, piece.destination.len());
         match piece.route {
-            Route::Mapped => mapped::run(source, segments, destination, moved),
-            // No plan holds the other two: they never answer with a cost.
-            Route::Buffered | Route::Direct | Route::Gds => {
-                buffered::run(source, segments, destination, moved)
+            Route::Mapped => mapped::run(source, segments, destination, moved)?,
+            Route::Direct => {
+                let means = direct::Means {
+                    file: map.direct().ok(),
+                    rings: runtime.rings(),
+                    staging: runtime.staging(),
+                    merge_gap: runtime.settings().merge_gap(),
+                    engine: piece.engine,
+                };
+                return direct::run(means, source, segments, destination, moved).map(Some);
             }
+            // No plan holds `gds`: it never answers with a cost.
+            Route::Buffered | Route::Gds => buffered::run(source, segments, destination, moved)?,
         }
+        Ok(piece.engine)
     }
 
     /// Keeps the failure that lies first, and hands out no more pieces.
@@ -226,14 +251,13 @@ impl Request<'_> {
     /// Pages that the rows touch and how many of them are resident; `None` where unknown.
     fn resident_pages(&self) -> Option<ResidentPages> {
         let map = self.map;
-        let target = Target::from(&map.file).runtime(self.runtime).open().ok()?;
-        let counter = Counter::new(&target);
+        let opened = map.opened()?;
+        let counter = Counter::new(&opened);
         let mut total = ResidentPages {
             resident: 0,
             pages: 0,
         };
-        for segment in self.rows.segments(Cursor::default(), self.bytes) {
-            let in_file = segment.source.shifted(map.offset)?;
+        for in_file in self.in_file() {
             let pages = in_file.pages(sys::page_size());
             total.pages += pages.end - pages.start;
             total.resident += counter.resident(in_file).ok()??;

@@ -11,12 +11,18 @@ use crate::request::Route;
 pub enum Engine {
     /// `mapped`: `process_vm_readv` out of the process's own mapping.
     Copy,
+    /// `direct`: io_uring, many reads under way from one thread.
+    IoUring,
+    /// `direct`: pread, one read under way from each thread.
+    Pread,
 }
 
 impl std::fmt::Display for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Copy => "copy",
+            Self::IoUring => "io_uring",
+            Self::Pread => "pread",
         })
     }
 }
@@ -40,6 +46,26 @@ pub enum Reason {
         call: &'static str,
         /// The error number it gave.
         errno: i32,
+    },
+    /// The route is taken only where it is named: it keeps nothing in the page cache, so that the
+    /// next read of the same bytes takes as long.
+    OnlyNamed,
+    /// The file lies in memory: there is no storage to read it from.
+    NoStorage,
+    /// The file system, or this file's kind of it, offers no direct reads.
+    DirectUnsupported,
+    /// Measured: direct reads of this file fill the page cache all the same.
+    DirectCached,
+    /// Whether direct reads go past the page cache is unknown: the file system tells nothing, and
+    /// nothing could be measured since every page tried is resident, or residency is unknown.
+    DirectUnproved,
+    /// The range may be dirty, and the file system is not known to write dirty pages to storage
+    /// before a direct read: the bytes might be older than those that pread gives.
+    MayBeDirty,
+    /// A slot (setting `GPUMAP_PIECE`) is smaller than what direct reads must be aligned to.
+    PieceTooSmall {
+        /// The alignment in bytes.
+        align: u32,
     },
     /// Another route is expected to be faster.
     Slower {
@@ -67,6 +93,32 @@ impl std::fmt::Display for Reason {
             Self::Refused { call, errno } => {
                 let error = std::io::Error::from_raw_os_error(*errno);
                 write!(f, "{call} is refused to this process ({error})")
+            }
+            Self::OnlyNamed => f.write_str(
+                "taken only where it is named, since it keeps nothing in the page cache",
+            ),
+            Self::NoStorage => {
+                f.write_str("the file lies in memory, so there is no storage to read it from")
+            }
+            Self::DirectUnsupported => {
+                f.write_str("the file system offers no direct reads of this file")
+            }
+            Self::DirectCached => {
+                f.write_str("direct reads of this file go through the page cache all the same")
+            }
+            Self::DirectUnproved => f.write_str(
+                "whether direct reads of this file go past the page cache could not be measured: \
+                 no page is known to be absent; evict it first",
+            ),
+            Self::MayBeDirty => f.write_str(
+                "the bytes may be newer in the page cache than on storage, and this file system \
+                 may not write them first; sync the file",
+            ),
+            Self::PieceTooSmall { align } => {
+                write!(
+                    f,
+                    "its reads take {align} bytes at least, more than GPUMAP_PIECE allows"
+                )
             }
             Self::Slower {
                 nanoseconds,

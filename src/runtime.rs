@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::facts::Facts;
 use crate::lock::lock;
 use crate::mmap::{Mapped, Mmap, MmapOptions};
+use crate::rings::Rings;
 use crate::settings::{SettingError, Settings};
 use crate::staging::Staging;
 use crate::sys::Identity;
@@ -38,7 +39,10 @@ struct Inner {
     settings: Settings,
     facts: Facts,
     workers: OnceLock<Workers>,
+    /// One thread for each direct read, where no ring can be had.
+    direct_workers: OnceLock<Workers>,
     staging: Staging,
+    rings: Rings,
     maps: Mutex<HashMap<Identity, Vec<Weak<Mapped>>>>,
 }
 
@@ -63,6 +67,8 @@ impl RuntimeBuilder {
         let inner = Inner {
             facts: Facts::default(),
             workers: OnceLock::new(),
+            direct_workers: OnceLock::new(),
+            rings: Rings::new(settings.depth()),
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
             maps: Mutex::default(),
             settings,
@@ -125,6 +131,19 @@ impl Runtime {
     pub(crate) fn workers(&self) -> &Workers {
         let limit = || Workers::new(self.inner.settings.workers());
         self.inner.workers.get_or_init(limit)
+    }
+
+    /// The threads that read directly with pread: as many as there can be slots.
+    pub(crate) fn direct_workers(&self) -> &Workers {
+        let settings = &self.inner.settings;
+        let slots = settings.staging_bytes() / settings.piece_bytes();
+        let limit =
+            || Workers::new(usize::try_from(slots.min(settings.depth().into())).unwrap_or(1));
+        self.inner.direct_workers.get_or_init(limit)
+    }
+
+    pub(crate) fn rings(&self) -> &Rings {
+        &self.inner.rings
     }
 
     pub(crate) fn staging(&self) -> &Staging {

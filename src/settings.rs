@@ -32,7 +32,7 @@ pub struct Key {
 }
 
 /// Every key. The order is that of the README's table.
-pub static KEYS: [Key; 6] = [
+pub static KEYS: [Key; 8] = [
     Key {
         name: "GPUMAP_ROUTE",
         default: "auto",
@@ -92,6 +92,30 @@ pub static KEYS: [Key; 6] = [
         show: |s| s.staging_bytes.to_string(),
     },
     Key {
+        name: "GPUMAP_DEPTH",
+        default: "128",
+        unit: "reads",
+        accepted: "1 to 4096",
+        doc: "reads past the page cache that one thread has under way at once",
+        store: |s, text| {
+            s.depth = within(text.parse().ok()?, 1, 4096)?;
+            Some(())
+        },
+        show: |s| s.depth.to_string(),
+    },
+    Key {
+        name: "GPUMAP_MERGE_GAP",
+        default: "4KiB",
+        unit: "bytes",
+        accepted: "0 to 16MiB",
+        doc: "rows less than this apart are read from storage in one go, with what lies between",
+        store: |s, text| {
+            s.merge_gap = within(parse_bytes(text)?, 0, 16 << 20)?;
+            Some(())
+        },
+        show: |s| s.merge_gap.to_string(),
+    },
+    Key {
         name: "GPUMAP_EVICT_WAIT",
         default: "2000",
         unit: "milliseconds",
@@ -145,6 +169,8 @@ pub struct Settings {
     workers: Option<usize>,
     piece_bytes: u64,
     staging_bytes: u64,
+    depth: u32,
+    merge_gap: u64,
     evict_wait: Duration,
     residency_window: u64,
     origins: [Origin; KEYS.len()],
@@ -169,6 +195,8 @@ impl Default for Settings {
             workers: None,
             piece_bytes: 0,
             staging_bytes: 0,
+            depth: 0,
+            merge_gap: 0,
             evict_wait: Duration::ZERO,
             residency_window: 0,
             origins: [Origin::Default; KEYS.len()],
@@ -258,6 +286,18 @@ impl Settings {
         self.staging_bytes.max(self.piece_bytes)
     }
 
+    /// `GPUMAP_DEPTH`: reads past the page cache that one thread has under way at once.
+    #[must_use]
+    pub const fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// `GPUMAP_MERGE_GAP`: rows less than so many bytes apart are read from storage in one go.
+    #[must_use]
+    pub const fn merge_gap(&self) -> u64 {
+        self.merge_gap
+    }
+
     /// `GPUMAP_EVICT_WAIT`: how long an eviction goes on trying.
     #[must_use]
     pub const fn evict_wait(&self) -> Duration {
@@ -336,6 +376,8 @@ mod tests {
             ("GPUMAP_PIECE", "1"),
             ("GPUMAP_PIECE", "99999999999999999999"),
             ("GPUMAP_STAGING", "2TiB"),
+            ("GPUMAP_DEPTH", "0"),
+            ("GPUMAP_MERGE_GAP", "17MiB"),
             ("GPUMAP_EVICT_WAIT", "-1"),
             ("GPUMAP_RESIDENCY_WINDOW", "1 furlong"),
         ];

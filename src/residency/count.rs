@@ -91,6 +91,12 @@ impl<'o> Counter<'o> {
         honest.then(|| self.count_by_mincore(bytes)).transpose()
     }
 
+    /// Pages that are dirty or being written, of those that `bytes` touch; `None` where unknown.
+    pub(crate) fn dirty(&self, bytes: ByteRange) -> Option<u64> {
+        let counts = self.cachestat(bytes)?;
+        Some(counts.dirty + counts.writeback)
+    }
+
     /// Runs over the bytes meant; `false` where unknown.
     pub(crate) fn visit_runs(&self, visit: &mut dyn FnMut(Run)) -> Result<bool> {
         let mut joiner = RunJoiner::new(visit);

@@ -16,7 +16,7 @@ const RATES: Rates = Rates {
 };
 
 pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
-    Ok(RATES.cost(ask, None))
+    Ok(RATES.cost(ask, None, ask.copy_limits()))
 }
 
 /// Moves the segments of a piece, end to end, into the destination.

@@ -30,7 +30,7 @@ pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
             call: "process_vm_readv",
             errno,
         }),
-        None => Ok(RATES.cost(ask, Some(Engine::Copy))),
+        None => Ok(RATES.cost(ask, Some(Engine::Copy), ask.copy_limits())),
     }
 }
 

@@ -9,11 +9,17 @@ pub(crate) mod mapped;
 use std::fs::File;
 use std::io;
 
-use crate::plan::Cost;
+use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
 use crate::report::Engine;
+use crate::report::Reason;
 use crate::request::Segment;
-use crate::sys::Mapping;
+use crate::sys::{DirectAlignment, Mapping};
+
+/// A copied piece takes at most this many rows, so that gathers of small rows are shared among
+/// workers well before they reach a full piece of bytes. 512 random rows of 4 KiB take 0.7 ms to copy
+/// (measured on 2 cores of an AMD EPYC, Linux 6.18); waking a parked worker takes a tenth of it.
+const COPY_ROWS: usize = 512;
 
 /// What a route is asked about.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +30,10 @@ pub(crate) struct Ask {
     pub(crate) mapped: bool,
     /// Whether the mapping may show another file than the descriptor reads.
     pub(crate) stale: bool,
+    /// What direct reads must be aligned to, or why there are none; `None` where nobody asked.
+    pub(crate) direct: Option<Result<DirectAlignment, Reason>>,
+    /// The setting `GPUMAP_PIECE`.
+    pub(crate) piece_bytes: u64,
 }
 
 /// Where the bytes come from.
@@ -66,13 +76,24 @@ struct Rates {
     picoseconds_per_byte: u64,
 }
 
+impl Ask {
+    /// The limits of routes that copy.
+    fn copy_limits(&self) -> Limits {
+        Limits {
+            bytes: self.piece_bytes,
+            rows: COPY_ROWS,
+        }
+    }
+}
+
 impl Rates {
-    fn cost(self, ask: Ask, engine: Option<Engine>) -> Cost {
+    fn cost(self, ask: Ask, engine: Option<Engine>, limits: Limits) -> Cost {
         let bytes = ask.bytes.saturating_mul(self.picoseconds_per_byte) / 1000;
         let rows = ask.rows.saturating_mul(self.nanoseconds_per_row);
         Cost {
             nanoseconds: rows.saturating_add(bytes),
             engine,
+            limits,
         }
     }
 }

@@ -21,6 +21,12 @@ pub(crate) fn drop_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Resul
     }
 }
 
+/// Asks for no read-ahead through this descriptor. Only advice: whether it is taken shows later.
+pub(crate) fn advise_random(fd: BorrowedFd<'_>) {
+    // SAFETY: takes integers only.
+    unsafe { libc::posix_fadvise(fd.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+}
+
 /// Writes the file's dirty pages to storage. `Ok` where the file system has nothing to write to:
 /// there are no dirty pages then.
 pub(crate) fn sync_data(fd: BorrowedFd<'_>) -> io::Result<()> {

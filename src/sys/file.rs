@@ -58,6 +58,22 @@ pub(crate) fn reopen(file: &File) -> std::io::Result<File> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
+/// The same, for reading past the page cache.
+pub(crate) fn reopen_direct(file: &File) -> std::io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Where the next data starts, at or after `offset`; `None` where only a hole follows. Moves the
+/// descriptor's own position.
+pub(crate) fn next_data(file: &File, offset: u64) -> Option<u64> {
+    let offset = i64::try_from(offset).ok()?;
+    let found = nix::unistd::lseek(file, offset, nix::unistd::Whence::SeekData);
+    u64::try_from(found.ok()?).ok()
+}
+
 /// What is opened, if it is a regular file with a page cache.
 pub(crate) fn regular(file: &File, path: &Path) -> Result<Stat> {
     let stat = file
@@ -142,6 +158,18 @@ impl FileSystem {
         const FUSE: u32 = 0x6573_5546;
         const ECRYPTFS: u32 = 0xf15f;
         matches!(self.0, OVERLAYFS | FUSE | ECRYPTFS)
+    }
+
+    /// Whether a direct read writes dirty pages of its range to storage first, so that it never
+    /// gives bytes older than pread(2) would. Source: `iomap_dio_rw` and `btrfs_direct_read` in the
+    /// kernel; on overlayfs the file system below decides, and those that it is used with do.
+    pub(crate) fn direct_reads_are_fresh(self) -> bool {
+        const EXT: u32 = 0xef53;
+        const XFS: u32 = 0x5846_5342;
+        const BTRFS: u32 = 0x9123_683e;
+        const F2FS: u32 = 0xf2f5_2010;
+        const OVERLAYFS: u32 = 0x794c_7630;
+        matches!(self.0, EXT | XFS | BTRFS | F2FS | OVERLAYFS)
     }
 
     /// Whether mincore can be asked: on hugetlbfs it looks at page tables only.

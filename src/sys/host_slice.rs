@@ -48,6 +48,40 @@ impl<'a> HostSliceMut<'a> {
         front
     }
 
+    /// The first `len` bytes, or all, borrowed.
+    pub(crate) fn front(&mut self, len: u64) -> HostSliceMut<'_> {
+        HostSliceMut {
+            start: self.start,
+            len: usize::try_from(len).unwrap_or(usize::MAX).min(self.len),
+            borrow: PhantomData,
+        }
+    }
+
+    /// Whether the byte at `at` lies at a multiple of `align` in memory.
+    pub(crate) fn is_aligned(&self, at: u64, align: u64) -> bool {
+        (self.start as u64).wrapping_add(at).is_multiple_of(align)
+    }
+
+    /// Copies bytes to `at`, as many as fit behind it; how many that were.
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) -> usize {
+        let len = bytes.len().min(self.len.saturating_sub(at));
+        if len > 0 {
+            // SAFETY: `at + len <= self.len`, so the target lies inside the slice.
+            let target = unsafe { self.start.add(at) };
+            // SAFETY: the target is writable for `len` bytes and ours alone; `bytes` is another
+            // borrow, so the two do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, len) };
+        }
+        len
+    }
+
+    /// The first `len` bytes, which the kernel has written.
+    pub(super) fn written(&self, len: usize) -> &[u8] {
+        assert!(len <= self.len);
+        // SAFETY: inside the slice; the caller has it from the kernel that they are initialised.
+        unsafe { std::slice::from_raw_parts(self.start, len) }
+    }
+
     pub(super) fn start(&mut self) -> *mut u8 {
         self.start
     }

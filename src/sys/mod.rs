@@ -14,13 +14,25 @@ mod file;
 mod host_slice;
 mod io_account;
 mod mapping;
+mod queue;
 mod read;
+mod statx;
+mod uring;
 
-pub(crate) use advise::{drop_pages, page_size, sync_data};
+pub(crate) use advise::{advise_random, drop_pages, page_size, sync_data};
 pub(crate) use buffer::AlignedBuffer;
 pub(crate) use cachestat::{CacheCounts, cachestat, cachestat_refused_to_all};
-pub(crate) use file::{FileSystem, Identity, Stat, open_regular, opened_path, regular, reopen};
+pub(crate) use file::{
+    FileSystem, Identity, Stat, next_data, open_regular, opened_path, regular, reopen,
+    reopen_direct,
+};
 pub(crate) use host_slice::HostSliceMut;
 pub(crate) use io_account::{process_storage_read_bytes, thread_storage_read_bytes};
 pub(crate) use mapping::{Mapping, vm_readv_refused};
+#[cfg(test)]
+pub(crate) use queue::adverse;
+pub(crate) use queue::{Done, PreadQueue, ReadQueue};
+use read::read_once_at;
 pub(crate) use read::{Moved, read_full_at};
+pub(crate) use statx::{DirectAlignment, direct_alignment};
+pub(crate) use uring::Ring;

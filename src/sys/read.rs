@@ -24,8 +24,27 @@ pub(crate) fn read_full_at(
 ) -> io::Result<()> {
     let mut offset = offset;
     while destination.len() > 0 {
-        let at =
-            i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        moved.ops += 1;
+        let got = read_once_at(fd, &mut destination, offset)? as u64;
+        if got == 0 {
+            break;
+        }
+        moved.bytes += got;
+        offset += got;
+        destination.split_to(got);
+    }
+    Ok(())
+}
+
+/// One pread(2), made again where a signal interrupts it; the bytes that came, 0 at the end of the
+/// file.
+pub(super) fn read_once_at(
+    fd: BorrowedFd<'_>,
+    destination: &mut HostSliceMut<'_>,
+    offset: u64,
+) -> io::Result<usize> {
+    let at = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    loop {
         // SAFETY: the destination is writable for its length and nobody else can reach it while
         // we hold it exclusively; the kernel writes at most that many bytes, before it returns.
         let got = unsafe {
@@ -36,21 +55,12 @@ pub(crate) fn read_full_at(
                 at,
             )
         };
-        moved.ops += 1;
-        match u64::try_from(got) {
-            Ok(0) => return Ok(()),
-            Ok(got) => {
-                moved.bytes += got;
-                offset += got;
-                destination.split_to(got);
-            }
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
+        if let Ok(got) = usize::try_from(got) {
+            return Ok(got);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
     }
-    Ok(())
 }

@@ -3,17 +3,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use gpumap::{ReadOptions, Route, Runtime};
+use gpumap::{ReadOptions, Runtime};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::ForkResult;
 
 use crate::child::{in_child, this_test};
-use crate::scene::{Scene, noise, runtime};
+use crate::scene::{Scene, host_routes, noise, runtime};
 
 const LEN: u64 = 200_000;
 
 fn reads_everything(map: &gpumap::Mmap) {
-    for route in [Route::Buffered, Route::Mapped] {
+    for route in host_routes() {
         let mut bytes = vec![0u8; LEN as usize];
         map.read_with(.., &mut bytes, ReadOptions::new().route(route))
             .unwrap();

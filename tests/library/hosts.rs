@@ -6,7 +6,7 @@ use std::ops::Range;
 use gpumap::{Destination, Mmap, MmapOptions, ReadOptions, Report, Result, Route, Runtime};
 
 use crate::conform::{Way, conform};
-use crate::scene::{Scene, noise, pread, runtime};
+use crate::scene::{Scene, host_routes, noise, pread, runtime};
 
 /// Bytes around the destination that must stay as they were.
 const GUARD: usize = 61;
@@ -87,11 +87,18 @@ fn mapped_conforms() {
 }
 
 #[test]
+fn direct_conforms() {
+    if host_routes().contains(&Route::Direct) {
+        conform_by(Some(Route::Direct));
+    }
+}
+
+#[test]
 fn every_kind_of_host_memory_takes_the_bytes() {
     let scene = Scene::new();
     let path = scene.file("f", 10_000);
     let (range, expected) = (1_001..1_025, pread(&path, 1_001, 24));
-    for route in [None, Some(Route::Buffered), Some(Route::Mapped)] {
+    for route in host_routes().into_iter().map(Some).chain([None]) {
         let map = runtime(&[]).open(&path).unwrap();
         let options = ReadOptions::new().route(route);
         fn read<D: Destination + ?Sized>(
@@ -163,7 +170,7 @@ fn a_file_that_is_open_is_read_without_moving_its_position() {
     file.read_exact(&mut [0; 100]).unwrap();
     let map = runtime(&[]).options().from_file(&file).unwrap();
     assert_eq!(map.path(), path);
-    for route in [Route::Buffered, Route::Mapped] {
+    for route in host_routes() {
         let mut bytes = [0u8; 5_000];
         map.read_with(7..5_007, &mut bytes, ReadOptions::new().route(route))
             .unwrap();
@@ -185,7 +192,7 @@ fn data_not_yet_on_storage_is_seen_by_every_route() {
     for round in 0..20u64 {
         let fresh = noise(round, 3_000);
         file.write_all_at(&fresh, 4_000 * round + 5).unwrap();
-        for route in [Route::Buffered, Route::Mapped] {
+        for route in host_routes() {
             let mut bytes = [0u8; 3_000];
             let at = 4_000 * round + 5;
             map.read_with(at..at + 3_000, &mut bytes, ReadOptions::new().route(route))

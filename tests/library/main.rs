@@ -12,6 +12,7 @@
 mod child;
 mod conform;
 mod contracts;
+mod direct;
 mod errors;
 mod evict;
 mod fork;

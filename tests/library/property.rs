@@ -11,7 +11,7 @@ use gpumap::{ReadOptions, Route, Runtime, residency};
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use proptest::prelude::*;
 
-use crate::scene::{MIB, Scene, count, disk, noise, pages_of, pread, runtime, warm};
+use crate::scene::{MIB, Scene, count, disk, host_routes, noise, pages_of, pread, runtime, warm};
 
 const LEN: u64 = 2 * MIB + 1234;
 
@@ -94,6 +94,9 @@ static RUNTIMES: LazyLock<[Runtime; 3]> = LazyLock::new(|| {
         .map(|(piece, workers)| runtime(&[("GPUMAP_PIECE", piece), ("GPUMAP_WORKERS", workers)]))
 });
 
+static ROUTES: LazyLock<Vec<Option<Route>>> =
+    LazyLock::new(|| host_routes().into_iter().map(Some).chain([None]).collect());
+
 fn few(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
@@ -109,7 +112,7 @@ proptest! {
     fn any_rows_by_any_route_are_what_pread_gives(
         weather in prop::collection::vec(weather(), 0..6),
         rows in rows(),
-        route in prop::sample::select(vec![None, Some(Route::Buffered), Some(Route::Mapped)]),
+        route in prop::sample::select(ROUTES.clone()),
         which in 0usize..3,
         measure: bool,
         offset in prop::sample::select(vec![0u64, 1, 4095, 8192, 50_001]),

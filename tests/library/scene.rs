@@ -179,6 +179,18 @@ pub(crate) fn say(line: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
+/// The routes to host memory; `direct` only where the tests' folder can be read so.
+#[track_caller]
+pub(crate) fn host_routes() -> Vec<gpumap::Route> {
+    use gpumap::{ReadOptions, Route};
+    let scene = Scene::new();
+    let map = runtime(&[]).open(scene.cold_file("probe", PAGE)).unwrap();
+    let planned = map.plan(.., ReadOptions::new().route(Route::Direct));
+    let mut routes = vec![Route::Buffered, Route::Mapped];
+    routes.extend(need("fs", planned).map(|_| Route::Direct));
+    routes
+}
+
 /// Whether the tests' folder lies on a file system with storage that is not stacked.
 #[track_caller]
 pub(crate) fn disk() -> Option<()> {
