@@ -50,7 +50,6 @@ mod target;
 mod workers;
 
 pub use error::{Error, FileKind, Result};
-pub use facts::DirectProof;
 pub use mmap::{Advice, Mmap, MmapOptions};
 pub use plan::{Piece, Plan};
 pub use range::ByteRange;

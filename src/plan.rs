@@ -221,7 +221,7 @@ mod tests {
                 engine: None,
                 limits,
             })
-            .ok_or(Reason::NotBuilt)
+            .ok_or(Reason::HostDestination)
         })
     }
 

@@ -19,7 +19,9 @@ pub enum Route {
     Mapped,
     /// `pread` through the page cache.
     Buffered,
-    /// Past the page cache, with O_DIRECT.
+    /// Past the page cache, with O_DIRECT. Taken only where it is named. The first such read of a map
+    /// finds out, by a read of its own, what it must be aligned to and whether the cache stays as it
+    /// was; [`Mmap::plan`](crate::Mmap::plan) does so beforehand.
     Direct,
 }
 

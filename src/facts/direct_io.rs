@@ -15,14 +15,12 @@ use crate::target::Opened;
 /// Places of a file that are looked at for a page that is absent.
 const PLACES: u64 = 16;
 
-/// Absent pages that are read before direct I/O is called ineffective: another process may have
-/// read one in at the same moment.
+/// The most pages that are read to find out.
 const TRIES: usize = 3;
 
 /// How it is known that direct reads go past the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DirectProof {
+pub(crate) enum DirectProof {
     /// A page that was absent was read, and was absent afterwards.
     Measured,
     /// The file system tells an alignment for direct reads (`STATX_DIOALIGN`); no page was absent,
@@ -35,6 +33,7 @@ pub enum DirectProof {
 pub(crate) struct DirectFile {
     pub(crate) file: File,
     pub(crate) align: DirectAlignment,
+    #[expect(dead_code, reason = "facts will tell")]
     pub(crate) proof: DirectProof,
 }
 
@@ -50,9 +49,9 @@ pub(crate) fn open(opened: &Opened) -> Result<DirectFile, Reason> {
     let file = sys::reopen_direct(&opened.file).map_err(refusal)?;
     let align = match told {
         Some(told) => told.align,
-        None => tried_alignment(&file).ok_or(Reason::DirectUnsupported)?,
+        None => page_alignment().ok_or(Reason::DirectUnsupported)?,
     };
-    let measure = || is_effective(opened, &file, align);
+    let measure = || is_effective(opened, &file, align, told.is_some());
     let effective = match told {
         // What tells its alignment treats its files alike.
         Some(told) => {
@@ -80,43 +79,45 @@ fn refusal(error: std::io::Error) -> Reason {
     }
 }
 
-/// The smallest alignment that a read succeeds with.
-fn tried_alignment(file: &File) -> Option<DirectAlignment> {
-    let candidates = (9..=16).map(|power| 1u32 << power);
-    candidates
-        .map(|align| DirectAlignment {
-            memory: align,
-            offset: align,
-        })
-        .find(|align| {
-            let at = ByteRange::at(align.offset.into(), align.offset.into());
-            at.is_some_and(|at| read(file, at, *align).is_some())
-        })
+/// What is aligned to a page is aligned for every file system that can be mapped. Trying less would
+/// not tell: btrfs takes reads that are not aligned to its blocks, and reads them by way of the cache.
+fn page_alignment() -> Option<DirectAlignment> {
+    let page = u32::try_from(sys::page_size()).ok()?;
+    Some(DirectAlignment {
+        memory: page,
+        offset: page,
+    })
 }
 
 /// Reads pages that are absent and looks whether they are absent afterwards. `None` where no page is
 /// absent, or that is unknown.
-fn is_effective(opened: &Opened, file: &File, align: DirectAlignment) -> Option<bool> {
+///
+/// Another process may read a page in at the same moment. So where files are `alike` one page that
+/// stays absent is proof enough; where they are not (btrfs reads compressed parts by way of the
+/// cache) every page that is tried must.
+fn is_effective(opened: &Opened, file: &File, align: DirectAlignment, alike: bool) -> Option<bool> {
     let counter = Counter::new(opened);
     let absent = |page: ByteRange| Some(counter.resident(page).ok()?? == 0);
     advise_random(file.as_fd());
-    let mut tries = 0;
+    let (mut past, mut cached) = (0, 0);
     for page in places(file, opened.stat.len) {
         if !absent(page)? {
             continue;
         }
         read(file, page, align)?;
         if absent(page)? {
-            return Some(true);
+            past += 1;
+        } else {
+            cached += 1;
+            // Leave the cache as it was.
+            drop_pages(file.as_fd(), page.start(), page.len()).ok()?;
         }
-        // Leave the cache as it was.
-        drop_pages(file.as_fd(), page.start(), page.len()).ok()?;
-        tries += 1;
-        if tries == TRIES {
+        if (alike && past > 0) || past + cached == TRIES {
             break;
         }
     }
-    (tries > 0).then_some(false)
+    let enough = if alike { past > 0 } else { cached == 0 };
+    (past + cached > 0).then_some(enough)
 }
 
 /// Pages of a file that hold data, the last ones first.
@@ -132,22 +133,12 @@ fn places(file: &File, len: u64) -> impl Iterator<Item = ByteRange> {
     })
 }
 
-/// Reads some bytes into aligned memory of its own; how many came.
+/// Reads some bytes into memory of its own, aligned to a page; how many came.
 fn read(file: &File, bytes: ByteRange, align: DirectAlignment) -> Option<u64> {
     let len = bytes.len().next_multiple_of(align.offset.into());
-    // Twice the room: memory that is aligned to a page may not be aligned enough.
-    let mut memory = AlignedBuffer::new(usize::try_from(2 * len).ok()?)?;
-    let mut memory = HostSliceMut::new(memory.as_mut_slice());
-    while !memory.is_aligned(0, align.memory.into()) {
-        memory.split_to(align.memory.min(512).into());
-    }
+    let mut memory = AlignedBuffer::new(usize::try_from(len).ok()?)?;
+    let into = HostSliceMut::new(memory.as_mut_slice());
     let mut moved = Moved::default();
-    sys::read_full_at(
-        file.as_fd(),
-        memory.split_to(len),
-        bytes.start(),
-        &mut moved,
-    )
-    .ok()?;
+    sys::read_full_at(file.as_fd(), into, bytes.start(), &mut moved).ok()?;
     Some(moved.bytes)
 }

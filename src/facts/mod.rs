@@ -5,7 +5,6 @@ mod direct_io;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 
-pub use direct_io::DirectProof;
 pub(crate) use direct_io::{DirectFile, open as open_direct};
 
 use crate::lock::lock;

@@ -1,7 +1,7 @@
 //! The library as its users see it, tried on real files.
 //!
 //! A test that needs what a machine may lack prints `skipped: …` there. The variable
-//! `GPUMAP_TEST_REQUIRE` (a list of `fs`, `seccomp`, `owner`) turns such a skip into a failure.
+//! `GPUMAP_TEST_REQUIRE` (a list of `fs`, `seccomp`, `owner`, `images`) turns such a skip into a failure.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@ mod contracts;
 mod direct;
 mod errors;
 mod evict;
+mod file_systems;
 mod fork;
 mod hosts;
 mod lifetimes;

@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn an_error_in_the_middle_ends_the_work_and_nothing_stays_under_way() {
         let file = file();
-        for (fails, backwards) in [(0, false), (3, false), (3, true), (20, true)] {
+        for (fails, backwards) in [(0, false), (3, false), (3, true), (12, true)] {
             let script = Script {
                 depth: 8,
                 backwards,

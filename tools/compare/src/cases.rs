@@ -10,6 +10,7 @@ use gpumap::{Mmap, ReadOptions, Route, Runtime, Settings, evict};
 use crate::pairs::{Series, Target, measure};
 use crate::raw;
 use crate::scene::{LARGE, SMALL, Scene, warm};
+use crate::storage;
 
 /// One comparison.
 pub(crate) struct Case {
@@ -69,6 +70,34 @@ pub(crate) static ALL: &[Case] = &[
         peer: "bare pread",
         target: Target::Extra(READS as f64 * 1.5e-6),
         run: |scene, pairs, _| small_read(scene, pairs),
+    },
+    Case {
+        name: "rows-million",
+        what: "1 million random rows of 512 bytes, warm, 1 worker: planned and read",
+        peer: "bare pread",
+        target: Target::Ratio(1.0 / 1.5),
+        run: |scene, pairs, _| million_rows(scene, pairs),
+    },
+    Case {
+        name: "direct-random",
+        what: "16384 random rows of 4 KiB of a cold file of 4 GiB, 1 worker, route direct",
+        peer: "fio io_uring, O_DIRECT, depth 128, same offsets",
+        target: Target::Ratio(0.95),
+        run: |scene, pairs, _| storage::random(scene, pairs),
+    },
+    Case {
+        name: "direct-in-order",
+        what: "1 GiB cold, in order, 1 worker, route direct, into memory aligned to a page",
+        peer: "fio io_uring, O_DIRECT, best of 25 configurations",
+        target: Target::Ratio(0.95),
+        run: |scene, pairs, _| storage::in_order(scene, pairs, true),
+    },
+    Case {
+        name: "direct-in-order-vec",
+        what: "1 GiB cold, in order, 1 worker, route direct, into memory as malloc gives it",
+        peer: "fio io_uring, O_DIRECT, best of 25 configurations",
+        target: Target::Ratio(0.95),
+        run: |scene, pairs, _| storage::in_order(scene, pairs, false),
     },
     Case {
         name: "evict",
@@ -270,6 +299,33 @@ fn small_read(scene: &Scene, pairs: usize) -> Result<Series, String> {
     )
 }
 
+fn million_rows(scene: &Scene, pairs: usize) -> Result<Series, String> {
+    const ROW: u64 = 512;
+    const ROWS: u64 = 1_000_000;
+    let path = scene.small()?;
+    let map = runtime("4MiB", 1)?.open(path).map_err(said)?;
+    let file = File::open(path).map_err(said)?;
+    let place = |row: u64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (SMALL / ROW) * ROW;
+    let rows: Vec<_> = (0..ROWS).map(place).map(|at| at..at + ROW).collect();
+    let memory = std::cell::RefCell::new(vec![1u8; 512_000_000]);
+    measure(
+        pairs,
+        &mut || {
+            let mut into = memory.borrow_mut();
+            timed(|| map.gather(&rows, &mut *into).map(drop).map_err(said))
+        },
+        &mut || {
+            let mut into = memory.borrow_mut();
+            timed(|| {
+                let places = into.chunks_exact_mut(512).zip(&rows);
+                places.into_iter().try_for_each(|(into, row)| {
+                    std::os::unix::fs::FileExt::read_exact_at(&file, into, row.start).map_err(said)
+                })
+            })
+        },
+    )
+}
+
 fn evict_large(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let path = scene.large()?;
     let file = File::open(path).map_err(said)?;
@@ -345,12 +401,12 @@ fn runtime(piece: &str, workers: usize) -> Result<Runtime, String> {
     Ok(Runtime::builder().settings(settings).build())
 }
 
-fn timed(work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
+pub(crate) fn timed(work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
     let begun = Instant::now();
     work()?;
     Ok(begun.elapsed().as_secs_f64())
 }
 
-fn said(error: impl std::fmt::Display) -> String {
+pub(crate) fn said(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -8,6 +8,7 @@ mod pairs;
 mod raw;
 mod record;
 mod scene;
+mod storage;
 
 use std::process::ExitCode;
 
@@ -62,6 +63,6 @@ fn run(args: &Args) -> Result<(), String> {
 }
 
 #[expect(clippy::print_stderr, reason = "the program's messages")]
-fn complain(message: &str) {
+pub(crate) fn complain(message: &str) {
     eprintln!("compare: {message}");
 }
