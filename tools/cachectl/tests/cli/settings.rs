@@ -77,3 +77,22 @@ fn the_command_line_goes_before_the_environment() {
     assert_eq!(route("read a --json --route buffered"), ["buffered"]);
     assert_eq!(route("read a --json --route auto"), ["buffered"]);
 }
+
+#[test]
+fn a_name_that_is_no_setting_is_told() {
+    let scene = Scene::new();
+    for (words, told) in [
+        ("settings", true),
+        ("settings --json", true),
+        ("settings -q", false),
+    ] {
+        let mut command = scene.command(words.split(' '));
+        let said = answer(command.env("GPUMAP_WORKRS", "3")).ends(0);
+        assert_eq!(
+            said.err.contains("GPUMAP_WORKRS"),
+            told,
+            "{words}: {said:?}"
+        );
+    }
+    assert_eq!(scene.say("settings").ends(0).err, "");
+}
