@@ -103,6 +103,10 @@ pub struct FileRecord {
     pub name: Name,
     /// Its length.
     pub size_bytes: Option<u64>,
+    /// First byte of the part looked at.
+    pub offset_bytes: Option<u64>,
+    /// How long that part is.
+    pub len_bytes: Option<u64>,
     /// Bytes of a page.
     pub page_size_bytes: Option<u64>,
     /// Pages of the file, or of the range asked about.

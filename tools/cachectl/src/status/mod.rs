@@ -133,6 +133,8 @@ impl Status<'_> {
         let total = &self.total;
         if self.headed {
             self.out.line(self.total_row());
+        } else if total.files + total.errors == 0 {
+            self.out.note(&"no files: nothing was looked at");
         }
         self.out.record(total.clone());
         if total.errors > 0 {
@@ -170,6 +172,8 @@ fn record(path: &Path, now: &Residency) -> FileRecord {
     FileRecord {
         name: Name::from(path),
         size_bytes: Some(now.file_len),
+        offset_bytes: Some(now.range.start()),
+        len_bytes: Some(now.range.len()),
         page_size_bytes: Some(now.page_size),
         pages: Some(now.pages),
         resident_pages: now.resident,

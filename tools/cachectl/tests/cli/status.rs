@@ -127,6 +127,12 @@ fn a_range_is_counted_alone() {
             .ends(0);
         assert_eq!(answer.files().0[0].pages, Some(pages), "{range}");
     }
+    let part = scene.say("status --json --range 960K- a").ends(0).files();
+    let part = &part.0[0];
+    assert_eq!(
+        (part.offset_bytes, part.len_bytes),
+        (Some(960 << 10), Some(64 << 10))
+    );
     let (files, _) = scene.say("status --json --range 0-2M a").ends(2).files();
     assert!(
         files[0]
@@ -137,4 +143,13 @@ fn a_range_is_counted_alone() {
     );
     scene.say("status --range 5 a").ends(2);
     scene.say("status --range 2-1 a").ends(2);
+}
+
+#[test]
+fn where_there_are_no_files_that_is_said() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("empty")).unwrap();
+    let answer = scene.say("status -r empty").ends(0);
+    assert!(answer.err.contains("no files"), "{answer:?}");
+    assert_eq!(scene.say("status -q -r empty").ends(0).err, "");
 }
