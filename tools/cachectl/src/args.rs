@@ -8,7 +8,7 @@ use gpumap::sample::State;
 
 use crate::expect::Expect;
 use crate::ranges::Bounds;
-use crate::values::{RouteChoice, To, bytes, count, state};
+use crate::values::{RouteChoice, To, bytes, count, state, threads};
 
 /// Every help ends with what the exit status means.
 macro_rules! help {
@@ -270,7 +270,7 @@ pub(crate) struct BenchArgs {
     )]
     pub(crate) routes: Vec<RouteChoice>,
     /// Threads of a read, the caller's among them [default: GPUMAP_WORKERS]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = threads)]
     pub(crate) workers: Vec<usize>,
     /// Samples of each combination
     #[arg(long, value_name = "N", default_value = "5", value_parser = count)]

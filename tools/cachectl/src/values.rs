@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use gpumap::Route;
 use gpumap::sample::State;
 use gpumap::settings::parse_bytes;
+use gpumap::{Route, Settings};
 
 /// A number of bytes, with a unit.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
@@ -17,6 +17,15 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("accepted: a number, at least 1".into()),
         Ok(number) => Ok(number),
+    }
+}
+
+/// A number of threads, as the setting takes it: `auto` too.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    let mut settings = Settings::default();
+    match settings.set("GPUMAP_WORKERS", text) {
+        Ok(()) => Ok(settings.workers()),
+        Err(error) => Err(format!("accepted: {}", error.accepted)),
     }
 }
 

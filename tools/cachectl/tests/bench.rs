@@ -392,7 +392,7 @@ fn what_cannot_be_measured_is_an_error_with_a_next_step() {
     let here = name(folder.path());
     let missing = name(&folder.path().join("missing"));
     let (empty, short, fifo) = (name(empty.path()), name(short.path()), name(&fifo));
-    let cases: [(&[&str], &str); 21] = [
+    let cases: [(&[&str], &str); 22] = [
         (&[&missing], "check the name"),
         (&[&here], "is a directory"),
         (&[&fifo], "FIFO"),
@@ -425,6 +425,7 @@ fn what_cannot_be_measured_is_an_error_with_a_next_step() {
         (&["--blocks", "1K", "--patterns", "seq"], "4KiB to 1GiB"),
         (&["--blocks", "4K,big"], "--blocks"),
         (&["--workers", "0"], "1 to 1024"),
+        (&["--workers", "2,many"], "1 to 1024"),
         (&["--states", "tepid"], "cold, warm"),
         (&["--patterns", "backwards"], "seq, random"),
         (&["--routes", "fastest"], "auto, buffered"),
