@@ -19,7 +19,13 @@ const NOBODY: u32 = 65_534;
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("cachectl");
-    fs::copy(env!("CARGO_BIN_EXE_cachectl"), &program).unwrap();
+    // By a process of its own: a descriptor that writes to the program would be inherited by what
+    // other tests start meanwhile, and the program would be busy (ETXTBSY).
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_cachectl"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
     open_to_all(folder.path(), 0o755);
     open_to_all(&program, 0o755);
     for (name, mode) in [("file", 0o644), ("secret", 0o600)] {
