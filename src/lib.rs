@@ -15,7 +15,8 @@
 //!
 //! Beside the reading stand the modules about the page cache, usable alone: [`residency`] tells
 //! what part of a file is cached, [`evict`] drops it and verifies that it went, and [`sample`]
-//! measures cold against warm, with the state proved before every run.
+//! measures cold against warm, with the state proved before every run. [`facts`] tells what the
+//! machine, a file and its storage can do, with the evidence.
 //!
 //! # Things this crate does not do
 //! It writes no files, installs no signal handlers, prints nothing, and touches no mapped page
@@ -30,7 +31,7 @@ compile_error!("gpumap runs on 64-bit little-endian Linux");
 
 mod error;
 pub mod evict;
-mod facts;
+pub mod facts;
 mod lock;
 mod mmap;
 mod plan;

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::evict;
+use crate::facts;
 use crate::lock::lock;
 use crate::residency::{Counter, Residency};
 use crate::sys::{self, HostSliceMut, Moved};
@@ -187,7 +188,7 @@ impl<'t> Sampler<'t> {
             State::Cold => self.make_cold()?,
             State::Warm => make_warm(&opened)?,
         };
-        let read_ahead_bytes = read_ahead_bytes(&opened);
+        let read_ahead_bytes = facts::read_ahead_bytes(&opened);
         let read_before = sys::process_storage_read_bytes();
         let begun = Instant::now();
         let value = work();
@@ -275,13 +276,4 @@ fn read_all(opened: &Opened) -> Result<()> {
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .map_or(Ok(()), Err)
-}
-
-/// Source: `/sys/class/bdi/MAJOR:MINOR/read_ahead_kb`.
-fn read_ahead_bytes(opened: &Opened) -> Option<u64> {
-    let dev = opened.stat.identity.dev;
-    let (major, minor) = (nix::sys::stat::major(dev), nix::sys::stat::minor(dev));
-    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-    let kilobytes: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
-    kilobytes.checked_mul(1024)
 }

@@ -60,6 +60,18 @@ impl<'o> Counter<'o> {
         })
     }
 
+    /// Who tells of this file; asked about its first page alone.
+    pub(crate) fn told_by(&self) -> std::result::Result<Source, Untold> {
+        let first = ByteRange::at(0, 1).unwrap_or_default();
+        if self.cachestat(first).is_some() {
+            Ok(Source::Cachestat)
+        } else if self.mincore_is_honest() {
+            Ok(Source::Mincore)
+        } else {
+            Err(self.untold())
+        }
+    }
+
     /// Totals that count only pages that are up to date.
     pub(crate) fn settled(&self) -> Result<Residency> {
         let totals = self.totals()?;

@@ -3,8 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::range::ByteRange;
-
 /// The number of the call on every architecture that this crate builds for. The libc crate has it
 /// for few targets.
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -62,11 +60,16 @@ pub(crate) fn cachestat(
 }
 
 /// Whether cachestat is refused to this process altogether (an old kernel, a seccomp profile), as
-/// opposed to one file's permissions: asked of a file of one's own, in memory.
+/// opposed to one file's permissions.
 pub(crate) fn cachestat_refused_to_all() -> bool {
-    let own = nix::sys::memfd::memfd_create("gpumap", nix::sys::memfd::MFdFlags::MFD_CLOEXEC);
-    own.is_ok_and(|own| {
-        let range = ByteRange::at(0, 1).unwrap_or_default();
-        cachestat(own.as_fd(), range.start(), Some(range.end())).is_err()
-    })
+    matches!(cachestat_probed(), Ok(Some(_)))
+}
+
+/// The error number with which cachestat is refused to this process, if it is: asked of a file of
+/// one's own, in memory. An error where that file cannot be made.
+pub(crate) fn cachestat_probed() -> io::Result<Option<i32>> {
+    let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+    let own = nix::sys::memfd::memfd_create("gpumap", flags)?;
+    let asked = cachestat(own.as_fd(), 0, Some(1));
+    Ok(asked.err().and_then(|error| error.raw_os_error()))
 }

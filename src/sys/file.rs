@@ -1,10 +1,11 @@
-//! Opening files, and what kind of file it is: open(2), fstat(2), fstatfs(2).
+//! Opening files, and what kind of file it is: open(2), fstat(2).
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::FileSystem;
 use crate::error::{Error, FileKind, Result};
 
 /// Which file it is, by whatever name.
@@ -122,75 +123,6 @@ fn irregular(kind: FileType) -> Option<FileKind> {
 pub(crate) fn opened_path(fd: BorrowedFd<'_>) -> PathBuf {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     std::fs::read_link(&link).unwrap_or_else(|_| link.into())
-}
-
-/// The file system that a file lies on, by the number in statfs(2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileSystem(u32);
-
-impl FileSystem {
-    pub(crate) fn of(fd: BorrowedFd<'_>, path: &Path) -> Result<Self> {
-        let found =
-            nix::sys::statfs::fstatfs(fd).map_err(|errno| Error::system(path, "fstatfs", errno))?;
-        // The field's width differs between architectures; the numbers have 32 bits.
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "32 bits"
-        )]
-        Ok(Self(found.filesystem_type().0 as u32))
-    }
-
-    /// The name, where files have no storage to be dropped to.
-    pub(crate) fn in_memory(self) -> Option<&'static str> {
-        match self.0 {
-            0x0102_1994 => Some("tmpfs"),
-            0x8584_58f6 => Some("ramfs"),
-            0x9584_58f6 => Some("hugetlbfs"),
-            _ => None,
-        }
-    }
-
-    /// Whether cachestat may look at an empty cache while the pages hang on the file of another
-    /// file system below: it succeeds then, and says 0.
-    pub(crate) fn is_stacked(self) -> bool {
-        const OVERLAYFS: u32 = 0x794c_7630;
-        const FUSE: u32 = 0x6573_5546;
-        const ECRYPTFS: u32 = 0xf15f;
-        matches!(self.0, OVERLAYFS | FUSE | ECRYPTFS)
-    }
-
-    /// Whether a direct read writes dirty pages of its range to storage first, so that it never
-    /// gives bytes older than pread(2) would. Source: `iomap_dio_rw` and `btrfs_direct_read` in the
-    /// kernel; on overlayfs the file system below decides, and those that it is used with do.
-    pub(crate) fn direct_reads_are_fresh(self) -> bool {
-        const EXT: u32 = 0xef53;
-        const XFS: u32 = 0x5846_5342;
-        const BTRFS: u32 = 0x9123_683e;
-        const F2FS: u32 = 0xf2f5_2010;
-        const OVERLAYFS: u32 = 0x794c_7630;
-        matches!(self.0, EXT | XFS | BTRFS | F2FS | OVERLAYFS)
-    }
-
-    /// Whether mincore can be asked: on hugetlbfs it looks at page tables only.
-    pub(crate) fn answers_mincore(self) -> bool {
-        self.0 != 0x9584_58f6
-    }
-
-    fn without_page_cache(self) -> Option<&'static str> {
-        match self.0 {
-            0x9fa0 => Some("proc"),
-            0x6265_6572 => Some("sysfs"),
-            0x0027_e0eb => Some("cgroup"),
-            0x6367_7270 => Some("cgroup2"),
-            0x6462_6720 => Some("debugfs"),
-            0x7472_6163 => Some("tracefs"),
-            0x7363_6673 => Some("securityfs"),
-            0x6265_6570 => Some("configfs"),
-            0xde5e_81e4 => Some("efivarfs"),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

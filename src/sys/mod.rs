@@ -11,6 +11,7 @@ mod advise;
 mod buffer;
 mod cachestat;
 mod file;
+mod file_system;
 mod host_slice;
 mod io_account;
 mod mapping;
@@ -21,11 +22,11 @@ mod uring;
 
 pub(crate) use advise::{advise_random, drop_pages, page_size, sync_data};
 pub(crate) use buffer::AlignedBuffer;
-pub(crate) use cachestat::{CacheCounts, cachestat, cachestat_refused_to_all};
+pub(crate) use cachestat::{CacheCounts, cachestat, cachestat_probed, cachestat_refused_to_all};
 pub(crate) use file::{
-    FileSystem, Identity, Stat, next_data, open_regular, opened_path, regular, reopen,
-    reopen_direct,
+    Identity, Stat, next_data, open_regular, opened_path, regular, reopen, reopen_direct,
 };
+pub(crate) use file_system::{Family, FileSystem};
 pub(crate) use host_slice::HostSliceMut;
 pub(crate) use io_account::{process_storage_read_bytes, thread_storage_read_bytes};
 pub(crate) use mapping::{Mapping, vm_readv_refused};
@@ -34,5 +35,5 @@ pub(crate) use queue::adverse;
 pub(crate) use queue::{Done, PreadQueue, ReadQueue};
 use read::read_once_at;
 pub(crate) use read::{Moved, read_full_at};
-pub(crate) use statx::{DirectAlignment, direct_alignment};
+pub(crate) use statx::{DirectAlignment, direct_alignment, mount_of};
 pub(crate) use uring::Ring;

@@ -1,5 +1,6 @@
 //! statx(2).
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -21,10 +22,41 @@ pub(crate) struct ToldAlignment {
     pub(crate) mount: u64,
 }
 
+/// The mount that a file was opened by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MountIds {
+    /// As `/proc/self/mountinfo` has it. Given to another mount once this one is gone.
+    pub(crate) id: u64,
+    /// Never given again; `None` before Linux 6.8.
+    pub(crate) unique: Option<u64>,
+}
+
 /// `STATX_DIOALIGN`, since Linux 6.1. `None` where the file system does not tell.
 pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<ToldAlignment> {
+    let told = statx(fd, libc::STATX_DIOALIGN | libc::STATX_MNT_ID).ok()?;
+    (told.stx_mask & libc::STATX_DIOALIGN != 0).then_some(ToldAlignment {
+        align: DirectAlignment {
+            memory: told.stx_dio_mem_align,
+            offset: told.stx_dio_offset_align,
+        },
+        mount: told.stx_mnt_id,
+    })
+}
+
+/// `STATX_MNT_ID`, since Linux 5.8; an error of the kind `Unsupported` before.
+pub(crate) fn mount_of(fd: BorrowedFd<'_>) -> io::Result<MountIds> {
+    let id = |wanted| {
+        let told = statx(fd, wanted)?;
+        io::Result::Ok((told.stx_mask & wanted != 0).then_some(told.stx_mnt_id))
+    };
+    Ok(MountIds {
+        id: id(libc::STATX_MNT_ID)?.ok_or(io::ErrorKind::Unsupported)?,
+        unique: id(libc::STATX_MNT_ID_UNIQUE)?,
+    })
+}
+
+fn statx(fd: BorrowedFd<'_>, wanted: u32) -> io::Result<libc::statx> {
     let mut told = MaybeUninit::<libc::statx>::zeroed();
-    let wanted = libc::STATX_DIOALIGN | libc::STATX_MNT_ID;
     // SAFETY: the path is a string that ends with 0, and the kernel writes one statx structure.
     let done = unsafe {
         libc::statx(
@@ -36,15 +68,25 @@ pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<ToldAlignment> {
         )
     };
     if done != 0 {
-        return None;
+        return Err(io::Error::last_os_error());
     }
     // SAFETY: zeroed, and integers only.
-    let told = unsafe { told.assume_init() };
-    (told.stx_mask & libc::STATX_DIOALIGN != 0).then_some(ToldAlignment {
-        align: DirectAlignment {
-            memory: told.stx_dio_mem_align,
-            offset: told.stx_dio_offset_align,
-        },
-        mount: told.stx_mnt_id,
-    })
+    Ok(unsafe { told.assume_init() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_mount_is_the_one_that_proc_tells() {
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let ids = mount_of(file.as_fd()).unwrap();
+        let info = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
+        let info = std::fs::read_to_string(info).unwrap();
+        let told = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+        assert_eq!(told.unwrap().trim(), ids.id.to_string());
+        assert_ne!(ids.unique, Some(ids.id));
+    }
 }

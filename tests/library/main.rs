@@ -15,6 +15,7 @@ mod contracts;
 mod direct;
 mod errors;
 mod evict;
+mod facts;
 mod file_systems;
 mod fork;
 mod hosts;

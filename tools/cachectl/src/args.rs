@@ -85,6 +85,17 @@ Examples:
   cachectl bench --size 256M --routes buffered,mapped --workers 1,2 --samples 7 --json"
 );
 
+const DOCTOR_EXAMPLES: &str = help!(
+    "\
+Every fact comes with its evidence, the file or the call that was asked, and where something is
+missing or poor, with what to do about it. Nothing is changed, and no page of a file is read.
+
+Examples:
+  cachectl doctor
+  cachectl doctor weights.bin
+  cachectl doctor weights.bin --json | jq -r 'select(.mend).mend'"
+);
+
 const SETTINGS_EXAMPLES: &str = help!(
     "\
 Examples:
@@ -140,6 +151,9 @@ pub(crate) enum Command {
     /// Measure cold against warm
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Tell what the machine, files and their storage can do, and what could be better
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
     /// Show every setting, its value, and where that comes from
     #[command(after_help = SETTINGS_EXAMPLES)]
     Settings,
@@ -243,6 +257,13 @@ pub(crate) struct ReadArgs {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) request: RequestArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Files to tell about, after the machine. Each counts once, by whatever names it is given
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -68,6 +68,8 @@ pub enum Record {
     PlanTotal(PlanTotalRecord),
     /// `settings`: one key.
     Setting(SettingRecord),
+    /// `doctor`: one fact.
+    Fact(FactRecord),
 }
 
 /// The name of a file.
@@ -343,6 +345,9 @@ pub struct SummaryRecord {
     pub storage_read_bytes: Option<u64>,
     /// Why samples were void, each reason once.
     pub void_reasons: Vec<String>,
+    /// What speaks against taking the times for what they seem to be.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// `plan`: bytes that lie together in the destination and go by one route.
@@ -395,6 +400,29 @@ pub struct SettingRecord {
     pub doc: String,
 }
 
+/// `doctor`: one fact about the machine or a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FactRecord {
+    /// What it is about: `machine` or `file`.
+    pub subject: String,
+    /// The file.
+    pub path: Option<String>,
+    /// The bytes of its name in lower-case hexadecimal; only where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<String>,
+    /// The name of the fact. Where it ends with `_bytes`, the value is a number of bytes.
+    pub name: String,
+    /// What it is, as text; `null` where that is unknown or there is no such thing, and then the
+    /// evidence says why.
+    pub value: Option<String>,
+    /// The file or the call that was asked.
+    pub evidence: String,
+    /// Where something is missing or poor: what to do about it.
+    pub mend: Option<String>,
+    /// What went wrong with this file: then there are no facts about it, and `name` is `error`.
+    pub error: Option<String>,
+}
+
 macro_rules! from_records {
     ($($variant:ident($record:ident)),* $(,)?) => {$(
         impl From<$record> for Record {
@@ -416,4 +444,5 @@ from_records!(
     Plan(PlanRecord),
     PlanTotal(PlanTotalRecord),
     Setting(SettingRecord),
+    Fact(FactRecord),
 );

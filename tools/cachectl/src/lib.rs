@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod doctor;
 mod evict;
 mod expect;
 mod interrupt;
@@ -78,19 +79,21 @@ fn check(cli: &Cli) {
 
 fn run(command: Command, out: &Out) -> Outcome {
     // First of all, so that a bad setting is told by every command, whether it uses it or not.
-    let settings = match Runtime::global() {
-        Ok(runtime) => runtime.settings().clone(),
+    let runtime = match Runtime::global() {
+        Ok(runtime) => runtime,
         Err(error) => {
             out.problem(&error);
             return Outcome::Failed;
         }
     };
+    let settings = runtime.settings().clone();
     match command {
         Command::Status(args) => status::run(&args, out),
         Command::Evict(args) => evict::run(&args, out),
         Command::Read(args) => read::run(&args, settings, out),
         Command::Plan(args) => plan::run(&args, settings, out),
         Command::Bench(args) => bench::run(&args, out),
+        Command::Doctor(args) => doctor::run(&args, &runtime, out),
         Command::Settings => settings::run(&settings, out),
     }
 }

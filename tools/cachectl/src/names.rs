@@ -47,7 +47,9 @@ type Visit<'v> = dyn FnMut(Result<&Path, Trouble>) + 'v;
 /// is wrong with it.
 pub(crate) fn visit(args: &NameArgs, visit: &mut Visit<'_>) {
     let mut files = Files {
-        args,
+        recursive: args.recursive,
+        one_file_system: args.one_file_system,
+        directory_hint: "is a directory; use -r to take the files in it",
         seen: HashSet::new(),
         visit,
     };
@@ -55,12 +57,29 @@ pub(crate) fn visit(args: &NameArgs, visit: &mut Visit<'_>) {
         files.name(Path::new(name));
     }
     if let Some(list) = &args.files_from {
-        files.list(list);
+        files.list(list, if args.null { 0 } else { b'\n' });
+    }
+}
+
+/// The same for a command that looks into no directories.
+pub(crate) fn visit_files(names: &[OsString], visit: &mut Visit<'_>) {
+    let mut files = Files {
+        recursive: false,
+        one_file_system: false,
+        directory_hint: "is a directory; name a file in it",
+        seen: HashSet::new(),
+        visit,
+    };
+    for name in names {
+        files.name(Path::new(name));
     }
 }
 
 struct Files<'f, 'v> {
-    args: &'f NameArgs,
+    recursive: bool,
+    one_file_system: bool,
+    /// What is said of a directory that is not looked into.
+    directory_hint: &'static str,
     /// Device and inode.
     seen: HashSet<(u64, u64)>,
     visit: &'f mut Visit<'v>,
@@ -70,11 +89,8 @@ impl Files<'_, '_> {
     /// A name that the user gave.
     fn name(&mut self, path: &Path) {
         match std::fs::metadata(path) {
-            Ok(stat) if stat.is_dir() && self.args.recursive => self.directory(path),
-            Ok(stat) if stat.is_dir() => (self.visit)(Err(Trouble::new(
-                path,
-                "is a directory; use -r to take the files in it",
-            ))),
+            Ok(stat) if stat.is_dir() && self.recursive => self.directory(path),
+            Ok(stat) if stat.is_dir() => (self.visit)(Err(Trouble::new(path, self.directory_hint))),
             Ok(stat) => self.once(path, &stat),
             Err(_) if path.as_os_str().is_empty() => (self.visit)(Err(Trouble {
                 path: path.to_owned(),
@@ -95,7 +111,7 @@ impl Files<'_, '_> {
     fn directory(&mut self, path: &Path) {
         let walk = WalkDir::new(path)
             .sort_by_file_name()
-            .same_file_system(self.args.one_file_system);
+            .same_file_system(self.one_file_system);
         for entry in walk {
             match entry {
                 Ok(entry) if entry.file_type().is_file() => match entry.metadata() {
@@ -108,13 +124,12 @@ impl Files<'_, '_> {
         }
     }
 
-    fn list(&mut self, list: &OsStr) {
+    fn list(&mut self, list: &OsStr, end: u8) {
         let from = Path::new(list);
         let reader = match open(list) {
             Ok(reader) => reader,
             Err(error) => return (self.visit)(Err(Trouble::system(from, "open", &error))),
         };
-        let end = if self.args.null { 0 } else { b'\n' };
         for name in reader.split(end) {
             match name {
                 Ok(name) if name.is_empty() => {}

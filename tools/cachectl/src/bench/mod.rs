@@ -7,6 +7,7 @@ mod cells;
 mod check;
 mod destination;
 mod measure;
+mod notes;
 mod prepare;
 mod problem;
 mod rows;
@@ -16,10 +17,11 @@ mod table;
 
 use std::path::Path;
 
-use gpumap::Settings;
+use gpumap::{Settings, facts};
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::args::BenchArgs;
+use crate::json::SummaryRecord;
 use crate::out::Out;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
@@ -134,14 +136,27 @@ fn measure_all(
 }
 
 fn tell(out: &Out, subject: &Subject, cells: &[Measured]) {
-    for cell in cells {
-        out.record(cell.summary());
+    let file = facts::of(&subject.file).ok();
+    let lower_caches = file
+        .as_ref()
+        .and_then(|it| it.lower_caches.value.as_deref());
+    let notes = table::notes(cells, lower_caches.unwrap_or_default());
+    for (cell, notes) in cells.iter().zip(&notes) {
+        out.record(SummaryRecord {
+            notes: notes.clone(),
+            ..cell.summary()
+        });
     }
     for line in table::table(cells) {
         out.line(line);
     }
-    for line in table::facts(subject, page_size(), cells) {
+    for line in table::facts(subject, file.as_ref(), page_size(), cells) {
         out.line(line);
+    }
+    for (cell, notes) in cells.iter().zip(&notes) {
+        for note in notes {
+            out.line(table::warning(cell, note));
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -111,14 +110,6 @@ impl Subject {
             modified: now.modified().map_err(failed)?,
         })
     }
-
-    /// The file system and what it lies on, as the kernel's table of mounts has them, such as
-    /// `ext4 on /dev/vda`. `None` where it does not tell.
-    pub(crate) fn file_system(&self) -> Option<String> {
-        let mount = mount_id(&self.file)?;
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-        mount_named(&mounts, mount)
-    }
 }
 
 /// The system's folder for temporary files where that is on storage; else one that is.
@@ -175,50 +166,13 @@ fn fill(file: &mut File, len: u64, seed: u64, progress: &mut impl FnMut(u64)) ->
     Ok(())
 }
 
-/// The number of the mount that a file was opened by.
-fn mount_id(file: &File) -> Option<u64> {
-    use std::os::fd::AsRawFd;
-    let path = format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd());
-    let info = std::fs::read_to_string(path).ok()?;
-    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-    id.trim().parse().ok()
-}
-
-/// One line of `/proc/self/mountinfo`, see proc(5): the optional fields in its middle end with a
-/// single hyphen, and behind that stand the file system and what it lies on.
-fn mount_named(mounts: &str, id: u64) -> Option<String> {
-    let id = id.to_string();
-    let line = mounts
-        .lines()
-        .find(|line| line.split(' ').next() == Some(&id))?;
-    let (_, behind) = line.split_once(" - ")?;
-    let mut fields = behind.split(' ');
-    Some(format!("{} on {}", fields.next()?, fields.next()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MOUNTS: &str = "\
-22 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-23 22 0:21 / /proc rw,nosuid shared:5 master:1 - proc proc rw
-122 22 0:44 / /data rw - btrfs /dev/vdb rw";
-
     #[test]
-    fn a_mount_is_found_by_its_number() {
-        let named = |id| mount_named(MOUNTS, id);
-        assert_eq!(named(22).unwrap(), "ext4 on /dev/vda");
-        assert_eq!(named(23).unwrap(), "proc on proc");
-        assert_eq!(named(122).unwrap(), "btrfs on /dev/vdb");
-        assert_eq!(named(2), None);
-    }
-
-    #[test]
-    fn the_file_system_of_a_file_without_a_name_is_told() {
-        let subject = Subject::temporary(Some(Path::new("/dev/shm")), 100, 1, |_| {}).unwrap();
-        assert!(subject.file_system().unwrap().starts_with("tmpfs on "));
-        assert!(in_memory(&subject.path) && !in_memory(Path::new("/proc")));
+    fn what_lies_in_memory_is_told_from_what_does_not() {
+        assert!(in_memory(Path::new("/dev/shm")) && !in_memory(Path::new("/proc")));
     }
 
     #[test]

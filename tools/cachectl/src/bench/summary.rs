@@ -34,6 +34,7 @@ pub(crate) fn summary(labels: SampleRecord, samples: &[Taken]) -> SummaryRecord 
         valid_samples: valid().count() as u64,
         storage_read_bytes: median_count(valid().filter_map(|record| record.storage_read_bytes)),
         void_reasons,
+        notes: Vec::new(),
     }
 }
 

@@ -1,9 +1,11 @@
 //! The table for people, and the facts under it that rule what it shows.
 
+use gpumap::facts::{FileFacts, LowerCache};
 use gpumap::sample::State;
 
-use super::cells::Pattern;
+use super::cells::{Cell, Pattern};
 use super::measure::{Ready, Taken};
+use super::notes::{self, Case};
 use super::problem::Problem;
 use super::subject::Subject;
 use crate::json::SummaryRecord;
@@ -142,17 +144,60 @@ fn align(lines: &[[String; COLUMNS]]) -> Vec<String> {
     lines.iter().map(line).collect()
 }
 
-/// What the numbers depend on, one fact a line, and warnings.
-pub(crate) fn facts(subject: &Subject, page_size: u64, cells: &[Measured]) -> Vec<String> {
-    let mut lines = vec![file_line(subject), cache_line(subject, page_size, cells)];
+/// What the numbers depend on, one fact a line.
+pub(crate) fn facts(
+    subject: &Subject,
+    file: Option<&FileFacts>,
+    page_size: u64,
+    cells: &[Measured],
+) -> Vec<String> {
+    let mut lines = vec![file_line(subject), cache_line(file, page_size)];
     if cells
         .iter()
         .any(|cell| cell.ready.cell.state == State::Cold)
     {
         lines.push("cold: file pages cold; lower caches and metadata not".to_owned());
+        let below = file.and_then(|file| file.lower_caches.value.as_ref());
+        let below = below.into_iter().flatten();
+        lines.extend(below.map(|cache| printable(&format!("below: {cache}"))));
     }
-    lines.extend(cells.iter().filter_map(warning));
     lines
+}
+
+/// What speaks against the times of each cell.
+pub(crate) fn notes(cells: &[Measured], lower_caches: &[LowerCache]) -> Vec<Vec<String>> {
+    let warm_seconds = |of: &Cell| {
+        let warm = Cell {
+            state: State::Warm,
+            ..*of
+        };
+        let same = cells.iter().find(|other| other.ready.cell == warm);
+        same.and_then(|warm| warm.summary().median_seconds)
+    };
+    let notes = |measured: &Measured| {
+        let samples: Vec<_> = measured.samples.iter().map(|it| &it.record).collect();
+        notes::notes(&Case {
+            state: measured.ready.cell.state,
+            bytes: measured.ready.bytes,
+            samples: &samples,
+            median_storage_bytes: measured.summary().storage_read_bytes,
+            warm_seconds: warm_seconds(&measured.ready.cell),
+            lower_caches,
+        })
+    };
+    cells.iter().map(notes).collect()
+}
+
+/// A note, with the cell that it is about.
+pub(crate) fn warning(measured: &Measured, note: &str) -> String {
+    let cell = &measured.ready.cell;
+    format!(
+        "warning: {} {} {}: {}",
+        cell.state,
+        cell.pattern.name(),
+        units::block(cell.block),
+        printable(note),
+    )
 }
 
 fn file_line(subject: &Subject) -> String {
@@ -170,52 +215,22 @@ fn file_line(subject: &Subject) -> String {
     format!("file: {file}, {part}")
 }
 
-fn cache_line(subject: &Subject, page_size: u64, cells: &[Measured]) -> String {
-    let mut samples = cells.iter().flat_map(|cell| &cell.samples);
-    let read_ahead = samples
-        .find_map(|sample| sample.record.read_ahead_bytes)
-        .map_or_else(|| "unknown".to_owned(), size);
-    let file_system = subject
-        .file_system()
-        .unwrap_or_else(|| "unknown".to_owned());
+fn cache_line(file: Option<&FileFacts>, page_size: u64) -> String {
+    let unknown = || "unknown".to_owned();
+    let read_ahead = file.and_then(|file| file.read_ahead_bytes.value);
+    let file_system = file.and_then(|file| {
+        let (kind, source) = (
+            file.file_system.value.as_ref()?,
+            file.mount_source.value.as_ref()?,
+        );
+        Some(printable(&format!("{kind} on {source}")))
+    });
     format!(
-        "file system: {file_system}; read-ahead: {read_ahead}; pages of {}",
+        "file system: {}; read-ahead: {}; pages of {}",
+        file_system.unwrap_or_else(unknown),
+        read_ahead.map_or_else(unknown, size),
         size(page_size)
     )
-}
-
-/// What came from storage says more than the state did before the run.
-fn warning(measured: &Measured) -> Option<String> {
-    let Ready { cell, bytes, .. } = &measured.ready;
-    let valid = measured.samples.iter().filter(|it| it.record.valid);
-    let most = valid.filter_map(|it| it.record.storage_read_bytes).max()?;
-    let median = measured.summary().storage_read_bytes?;
-    let doubt = doubt(cell.state, *bytes, median, most)?;
-    Some(format!(
-        "warning: {} {} {} read {} {doubt}",
-        cell.state,
-        cell.pattern.name(),
-        units::block(cell.block),
-        size(*bytes),
-    ))
-}
-
-/// A proved cold run whose bytes did not come from storage, as far as this process is charged; or
-/// a proved warm one for which more came from there than the program's own pages may take.
-fn doubt(state: State, bytes: u64, median: u64, most: u64) -> Option<String> {
-    match state {
-        State::Cold if median < bytes / 2 => Some(format!(
-            "but only {} came from storage: another reader, or something below the page cache, \
-             may have served it, or the file has holes",
-            size(median)
-        )),
-        State::Warm if most > bytes / 64 => Some(format!(
-            "but up to {} came from storage: pages were dropped during the run, by another \
-             process or because memory is short",
-            size(most)
-        )),
-        State::Cold | State::Warm => None,
-    }
 }
 
 #[cfg(test)]
@@ -242,13 +257,6 @@ mod tests {
         );
         let problem = Problem::Destination("no".to_owned());
         assert_eq!(verdict(&summary(0, &[]), Some(&problem)), "error: no");
-    }
-
-    #[test]
-    fn bytes_that_came_from_where_they_should_not_are_a_doubt() {
-        let is_doubted = |state, median, most| doubt(state, 6400, median, most).is_some();
-        assert!(is_doubted(State::Cold, 3199, 6400) && !is_doubted(State::Cold, 3200, 3200));
-        assert!(is_doubted(State::Warm, 0, 101) && !is_doubted(State::Warm, 0, 100));
     }
 
     #[test]

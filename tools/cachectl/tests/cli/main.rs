@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests and their helpers")]
 
+mod doctor;
 mod ends;
 mod evict;
 mod memory;

@@ -1,0 +1,118 @@
+//! `doctor`.
+
+use cachectl::json::{FactRecord, Record};
+
+use crate::scene::{Answer, Scene};
+
+fn facts(answer: &Answer) -> Vec<FactRecord> {
+    let fact = |record| match record {
+        Record::Fact(fact) => fact,
+        other => panic!("{other:?}"),
+    };
+    answer.records().into_iter().map(fact).collect()
+}
+
+fn of<'f>(facts: &'f [FactRecord], path: Option<&str>) -> Vec<&'f FactRecord> {
+    let matches = |fact: &&FactRecord| fact.path.as_deref() == path;
+    facts.iter().filter(matches).collect()
+}
+
+#[test]
+fn without_a_file_it_tells_about_the_machine() {
+    let scene = Scene::new();
+    let facts = facts(&scene.say("doctor --json").ends(0));
+    assert!(facts.iter().all(|fact| fact.subject == "machine"
+        && fact.path.is_none()
+        && fact.error.is_none()
+        && !fact.evidence.is_empty()));
+    let value = |name: &str| {
+        let fact = facts.iter().find(|fact| fact.name == name);
+        fact.unwrap_or_else(|| panic!("{name}: {facts:?}"))
+            .value
+            .clone()
+    };
+    assert_eq!(value("page_size_bytes").unwrap(), "4096");
+    for name in ["kernel", "cores", "io_uring", "process_vm_readv"] {
+        assert!(value(name).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn each_file_is_told_about_once() {
+    let scene = Scene::new();
+    scene.file("a", 10_000);
+    scene.file("b", 0);
+    std::os::unix::fs::symlink("a", scene.path("link")).unwrap();
+    let facts = facts(&scene.say("doctor --json a b link a").ends(0));
+    let (a, b) = (of(&facts, Some("a")), of(&facts, Some("b")));
+    assert!(!a.is_empty());
+    assert_eq!(a.len(), b.len());
+    assert!(of(&facts, Some("link")).is_empty());
+    let names = |facts: &[&FactRecord]| facts.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&a), names(&b));
+    let kind = a.iter().find(|fact| fact.name == "file_system").unwrap();
+    assert!(kind.subject == "file" && kind.value.is_some(), "{kind:?}");
+}
+
+#[test]
+fn one_bad_name_hides_no_other_file() {
+    let scene = Scene::new();
+    scene.file("a", 10_000);
+    std::fs::create_dir(scene.path("folder")).unwrap();
+    let words = "doctor none folder /dev/null a";
+    let facts = facts(&scene.say(&format!("{words} --json")).ends(2));
+    for (name, hint) in [
+        ("none", "check the name"),
+        ("folder", "name a file in it"),
+        ("/dev/null", "character device"),
+    ] {
+        let told = of(&facts, Some(name));
+        assert_eq!((told.len(), &*told[0].name), (1, "error"));
+        let error = told[0].error.as_ref().unwrap();
+        assert!(error.contains(hint) && !error.contains("-r"), "{error}");
+        assert_eq!(told[0].value, None);
+    }
+    assert!(of(&facts, Some("a")).len() > 1);
+    let table = scene.say(words).ends(2);
+    assert_eq!(table.err.lines().count(), 3, "{table:?}");
+    assert!(table.out.contains("\na\n"), "{table:?}");
+}
+
+#[test]
+fn the_table_shows_sizes_evidence_and_what_to_do() {
+    let scene = Scene::new();
+    scene.file("a", 10_000);
+    let table = scene.say("doctor a").ends(0);
+    let line = |start: &str| {
+        let found = table
+            .out
+            .lines()
+            .find(|line| line.trim_start().starts_with(start));
+        found.unwrap_or_else(|| panic!("{start}: {}", table.out))
+    };
+    let page = line("page_size ");
+    assert!(
+        page.contains("4.0 KiB") && page.contains("sysconf"),
+        "{page}"
+    );
+    assert!(line("file_system ").contains("f_type"));
+    let mends = facts(&scene.say("doctor a --json").ends(0));
+    for mend in mends.iter().filter_map(|fact| fact.mend.as_ref()) {
+        assert!(
+            table.out.contains(&format!("→ {mend}")),
+            "{mend}: {}",
+            table.out
+        );
+    }
+    let quiet = scene.say("doctor -q a").ends(0);
+    assert_eq!((quiet.out.as_str(), quiet.err.as_str()), ("", ""));
+}
+
+#[test]
+fn a_name_cannot_steer_the_terminal() {
+    let scene = Scene::new();
+    scene.file("a\u{1b}[31m", 10);
+    let table = scene.run(["doctor", "a\u{1b}[31m"]).ends(0);
+    assert!(!table.out.contains('\u{1b}'), "{table:?}");
+    assert!(table.out.contains("a\\u{1b}[31m"), "{table:?}");
+}
