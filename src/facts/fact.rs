@@ -32,14 +32,14 @@ impl<T> Fact<T> {
         }
     }
 
-    pub(crate) fn mend(mut self, mend: impl Into<String>) -> Self {
+    pub(crate) fn with_mend(mut self, mend: impl Into<String>) -> Self {
         self.mend = Some(mend.into());
         self
     }
 
-    pub(crate) fn mend_if(self, is_poor: impl FnOnce(&T) -> bool, mend: &str) -> Self {
+    pub(crate) fn with_mend_if(self, is_poor: impl FnOnce(&T) -> bool, mend: &str) -> Self {
         if self.value.as_ref().is_some_and(is_poor) {
-            self.mend(mend)
+            self.with_mend(mend)
         } else {
             self
         }

@@ -106,5 +106,5 @@ fn residency(opened: &Opened) -> Fact<Source> {
         }
         Untold::NotSupported => "copy the file to another file system",
     };
-    Fact::unknown(format!("cachestat and mincore of this file: {untold}")).mend(mend)
+    Fact::unknown(format!("cachestat and mincore of this file: {untold}")).with_mend(mend)
 }

@@ -117,11 +117,11 @@ pub(super) fn of(facts: &Facts, tree: &Tree) -> Machine {
         io_uring: io_uring(facts.io_uring_refused(), tree),
         cachestat: cachestat(facts),
         process_vm_readv: process_vm_readv(facts),
-        open_files_limit: limit("RLIMIT_NOFILE", Resource::RLIMIT_NOFILE).mend_if(
+        open_files_limit: limit("RLIMIT_NOFILE", Resource::RLIMIT_NOFILE).with_mend_if(
             |limit| limit.is_below(DESCRIPTORS),
             "raise it (ulimit -n): each map keeps a descriptor open",
         ),
-        locked_memory_limit_bytes: limit("RLIMIT_MEMLOCK", Resource::RLIMIT_MEMLOCK).mend_if(
+        locked_memory_limit_bytes: limit("RLIMIT_MEMLOCK", Resource::RLIMIT_MEMLOCK).with_mend_if(
             |limit| limit.is_below(LOCKABLE),
             "raise it (ulimit -l): buffers registered with io_uring or a GPU are locked memory",
         ),
@@ -182,7 +182,7 @@ fn io_uring(refused: Option<i32>, tree: &Tree) -> Fact<Support> {
         }
         _ => "allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile",
     };
-    fact.mend(mend)
+    fact.with_mend(mend)
 }
 
 fn cachestat(facts: &Facts) -> Fact<Support> {
@@ -191,11 +191,11 @@ fn cachestat(facts: &Facts) -> Fact<Support> {
             let fact = Fact::known(Support::from(refused), "cachestat on a memfd");
             match refused {
                 None => fact,
-                Some(libc::ENOSYS) => fact.mend(
+                Some(libc::ENOSYS) => fact.with_mend(
                     "take Linux 6.5 or later, or allow call 451 in the seccomp profile; mincore is \
                      asked until then, which is slower and counts no dirty pages",
                 ),
-                Some(_) => fact.mend(
+                Some(_) => fact.with_mend(
                     "allow call 451 in the seccomp profile; mincore is asked until then, which is \
                      slower and counts no dirty pages",
                 ),
@@ -211,7 +211,7 @@ fn process_vm_readv(facts: &Facts) -> Fact<Support> {
     if refused.is_none() {
         return fact;
     }
-    fact.mend(
+    fact.with_mend(
         "allow process_vm_readv in the seccomp profile; the route mapped is not taken until then",
     )
 }

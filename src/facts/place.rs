@@ -80,7 +80,7 @@ impl Place {
 
     /// Can be changed at any time, so it is asked each time.
     pub(super) fn read_ahead_bytes(&self, tree: &Tree) -> Fact<u64> {
-        tree.fact(&self.read_ahead, kilobytes).mend_if(
+        tree.fact(&self.read_ahead, kilobytes).with_mend_if(
             |bytes| *bytes < READ_AHEAD,
             "raise it (blockdev --setra, root): reading in order is slow with so little",
         )
@@ -207,7 +207,7 @@ fn storage(
             let why =
                 format!("{here} shows files of other file systems, and does not tell of which");
             let mend = "ask about the file in its layer; the mount's options name the layers";
-            return (None, Fact::unknown(why).mend(mend));
+            return (None, Fact::unknown(why).with_mend(mend));
         }
         _ => {}
     }
@@ -234,7 +234,7 @@ fn lower_caches(
     let mend = caches.first().map(LowerCache::mend);
     let fact = Fact::known(caches, storage.evidence.clone());
     match mend {
-        Some(mend) => fact.mend(mend),
+        Some(mend) => fact.with_mend(mend),
         None => fact,
     }
 }
