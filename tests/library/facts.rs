@@ -205,9 +205,9 @@ fn on_a_loop(kind: &str, image: &Path, at: &Path) -> Option<()> {
         .args(["-c", &make])
         .args([image, at])
         .output();
-    let made = need("fs", made)?;
+    let made = need("images", made)?;
     let said = String::from_utf8_lossy(&made.stderr).into_owned();
-    need("fs", made.status.success().then_some(()).ok_or(said))
+    need("images", made.status.success().then_some(()).ok_or(said))
 }
 
 fn a_loop_device_is_a_lower_cache(test: &str, kind: &str) {

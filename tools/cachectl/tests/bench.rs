@@ -369,6 +369,75 @@ fn a_cold_file_that_did_not_come_from_storage_gives_a_warning() {
     );
 }
 
+/// Runs the program with a file on a loop device, in a mount namespace of its own, where that can be
+/// had. The loop device goes with the namespace.
+fn on_a_loop(more: &str) -> Option<Output> {
+    let folder = folder();
+    let script = format!(
+        "truncate -s 64M image && mkfs.ext4 -q image && mkdir at && mount -o loop image at || exit 99
+         head -c 8M /dev/urandom > at/file && sync at/file && exec \"$0\" bench at/file {more}"
+    );
+    let made = Command::new("unshare")
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            &script,
+            env!("CARGO_BIN_EXE_cachectl"),
+        ])
+        .current_dir(folder.path())
+        .output();
+    let why = match made {
+        Ok(output) if ![Some(1), Some(99)].contains(&output.status.code()) => return Some(output),
+        Ok(output) => text(&output.stderr),
+        Err(error) => error.to_string(),
+    };
+    let required = std::env::var("GPUMAP_TEST_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name == "images"), "{why}");
+    let skip = format!("skipped: images: {}\n", why.trim());
+    std::io::stderr().write_all(skip.as_bytes()).unwrap();
+    None
+}
+
+#[test]
+fn a_loop_device_below_is_noted() {
+    let Some(output) = on_a_loop("--samples 1 --patterns seq") else {
+        return;
+    };
+    let shown = text(&output.stdout);
+    let line = |start: &str| {
+        let found = shown.lines().find(|line| line.starts_with(start));
+        found
+            .unwrap_or_else(|| panic!("{start}: {shown}"))
+            .to_owned()
+    };
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(line("below: loop").contains("/image"), "{shown}");
+    assert!(
+        line("file system: ext4 on /dev/loop").contains("iB"),
+        "{shown}"
+    );
+    assert!(
+        line("warning: cold seq 1M auto: loop").contains("losetup"),
+        "{shown}"
+    );
+    let Some(output) = on_a_loop("--samples 1 --patterns seq --json") else {
+        return;
+    };
+    let lines = text(&output.stdout);
+    let summaries =
+        lines.lines().filter_map(
+            |line| match serde_json::from_str::<Line>(line).unwrap().record {
+                Record::Summary(summary) => Some(summary),
+                _ => None,
+            },
+        );
+    for summary in summaries {
+        let is_noted = summary.notes.iter().any(|note| note.contains("/image"));
+        assert_eq!(is_noted, summary.state == "cold", "{summary:?}");
+    }
+}
+
 #[test]
 fn a_temporary_file_does_not_go_to_memory_by_default() {
     let mut command = program(&["--size", "1M", "--samples", "1", "--states", "warm"]);

@@ -153,10 +153,8 @@ fn tell(out: &Out, subject: &Subject, cells: &[Measured]) {
     for line in table::facts(subject, file.as_ref(), page_size(), cells) {
         out.line(line);
     }
-    for (cell, notes) in cells.iter().zip(&notes) {
-        for note in notes {
-            out.line(table::warning(cell, note));
-        }
+    for line in table::warnings(cells, &notes) {
+        out.line(line);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What speaks against taking the times of a cell for what they seem to be. Pure.
 
+use gpumap::Route;
 use gpumap::facts::LowerCache;
 use gpumap::sample::State;
 
@@ -35,6 +36,12 @@ impl Case<'_> {
         self.samples.iter().copied().filter(|sample| sample.valid)
     }
 
+    /// Such reads take their time from storage, whatever is in the page cache.
+    fn goes_past_the_cache(&self) -> bool {
+        let direct = Some(Route::Direct.name());
+        self.valid().any(|it| it.route_taken.as_deref() == direct)
+    }
+
     fn is_cold(&self) -> bool {
         self.state == State::Cold && self.valid().next().is_some()
     }
@@ -62,7 +69,7 @@ fn not_from_storage(case: &Case<'_>) -> Option<String> {
 
 /// The first run brings the bytes into whatever cache lies below; a later one comes from there.
 fn as_fast_as_warm(case: &Case<'_>) -> Option<String> {
-    if !case.is_cold() {
+    if !case.is_cold() || case.goes_past_the_cache() {
         return None;
     }
     let warm = case.warm_seconds?;
@@ -81,7 +88,8 @@ fn as_fast_as_warm(case: &Case<'_>) -> Option<String> {
 /// A proved warm run for which more came from storage than the program's own pages may take.
 fn from_storage(case: &Case<'_>) -> Option<String> {
     let most = case.valid().filter_map(|it| it.storage_read_bytes).max()?;
-    (case.state == State::Warm && most > case.bytes / 64).then(|| {
+    let is_warm = case.state == State::Warm && !case.goes_past_the_cache();
+    (is_warm && most > case.bytes / 64).then(|| {
         format!(
             "{} read but up to {} came from storage: pages were dropped during the run, by \
              another process or because memory is short",
@@ -145,6 +153,19 @@ mod tests {
                 .iter()
                 .all(|note| !note.contains("later"))
         );
+    }
+
+    #[test]
+    fn direct_reads_are_as_fast_in_either_state_and_come_from_storage() {
+        let direct = SampleRecord {
+            route_taken: Some("direct".to_owned()),
+            ..sample(1.0, true, 6400)
+        };
+        let samples = [direct.clone(), direct];
+        for state in [State::Cold, State::Warm] {
+            assert_eq!(of(state, &samples, 6400, &[]), [""; 0]);
+        }
+        assert_eq!(of(State::Cold, &samples, 0, &[]).len(), 1);
     }
 
     #[test]

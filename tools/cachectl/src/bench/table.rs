@@ -188,15 +188,32 @@ pub(crate) fn notes(cells: &[Measured], lower_caches: &[LowerCache]) -> Vec<Vec<
     cells.iter().map(notes).collect()
 }
 
-/// A note, with the cell that it is about.
-pub(crate) fn warning(measured: &Measured, note: &str) -> String {
-    let cell = &measured.ready.cell;
+/// Each note once, with the cells that it is about.
+pub(crate) fn warnings(cells: &[Measured], notes: &[Vec<String>]) -> Vec<String> {
+    let mut by_note: Vec<(&str, Vec<String>)> = Vec::new();
+    for (measured, notes) in cells.iter().zip(notes) {
+        for note in notes {
+            let label = label(&measured.ready.cell);
+            match by_note.iter_mut().find(|(known, _)| known == note) {
+                Some((_, labels)) if labels.contains(&label) => {}
+                Some((_, labels)) => labels.push(label),
+                None => by_note.push((note, vec![label])),
+            }
+        }
+    }
+    let line = |(note, labels): (&str, Vec<String>)| {
+        printable(&format!("warning: {}: {note}", labels.join(", ")))
+    };
+    by_note.into_iter().map(line).collect()
+}
+
+fn label(cell: &Cell) -> String {
+    let block = units::block(cell.block);
     format!(
-        "warning: {} {} {}: {}",
+        "{} {} {block} {}",
         cell.state,
         cell.pattern.name(),
-        units::block(cell.block),
-        printable(note),
+        cell.route_name()
     )
 }
 

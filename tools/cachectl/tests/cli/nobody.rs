@@ -75,6 +75,26 @@ fn what_is_unknown_is_null_and_meets_no_expectation() {
 }
 
 #[test]
+fn doctor_says_who_may_know_what_is_resident() {
+    let folder = folder();
+    let (files, _) = as_nobody(folder.path(), "status file --json").files();
+    let told = as_nobody(folder.path(), "doctor --json file").ends(0);
+    let facts = told
+        .records()
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::Fact(fact) if fact.name == "residency" => Some(fact),
+            _ => None,
+        });
+    let facts: Vec<_> = facts.collect();
+    let [fact] = &facts[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(fact.value, files[0].source);
+    assert_eq!(fact.mend.is_some(), files[0].source.is_none());
+}
+
+#[test]
 fn what_may_not_be_opened_does_not_hide_the_others() {
     if !geteuid().is_root() {
         // Its owner may open it: what is denied must be somebody else's.
