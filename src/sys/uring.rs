@@ -13,6 +13,12 @@ use crate::range::ByteRange;
 /// `IORING_ENTER_GETEVENTS`: wait for completions.
 const GET_EVENTS: u32 = 1;
 
+/// The kernel is told of reads when so many, or so many bytes, have been pushed: while the caller copies
+/// what has come the storage must not run idle. On 16 cores of an Intel Xeon (Linux 6.18, virtio disk)
+/// that took 1 GiB by way of a slot from 0.73 s to 0.56 s, and changed little for rows of 4 KiB.
+const TELL_READS: usize = 16;
+const TELL_BYTES: usize = 256 << 10;
+
 /// A ring. Reads go through a [`RingQueue`] that leaves nothing under way, so a ring outside of
 /// [`Ring::scope`] never has reads in flight. (Dropping a ring does not stop its reads.)
 pub(crate) struct Ring {
@@ -73,6 +79,7 @@ impl Ring {
             fd: types::Fd(fd.as_raw_fd()),
             reads: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
+            pushed: (0, 0),
         };
         work(&mut queue)
     }
@@ -86,6 +93,8 @@ pub(crate) struct RingQueue<'r, 'm> {
     reads: Vec<Option<(HostSliceMut<'m>, usize)>>,
     /// Places in `reads` that are empty.
     free: Vec<usize>,
+    /// Reads and bytes pushed since the kernel was last told.
+    pushed: (usize, usize),
 }
 
 impl<'m> RingQueue<'_, 'm> {
@@ -165,6 +174,12 @@ impl<'m> ReadQueue<'m> for RingQueue<'_, 'm> {
             self.free.push(at);
             return Err(full());
         }
+        self.pushed = (self.pushed.0 + 1, self.pushed.1 + len as usize);
+        if self.pushed.0 >= TELL_READS || self.pushed.1 >= TELL_BYTES {
+            self.pushed = (0, 0);
+            // What is wrong, if anything, will be wrong when it is waited for.
+            let _ = self.ring.ring.submit();
+        }
         Ok(())
     }
 
@@ -176,6 +191,7 @@ impl<'m> ReadQueue<'m> for RingQueue<'_, 'm> {
             if self.under_way() == 0 {
                 return Err(nothing_under_way());
             }
+            self.pushed = (0, 0);
             if let Err(error) = self.ring.ring.submit_and_wait(1) {
                 // Where the kernel is short of memory it wants to be rid of reads first.
                 let told = self.under_way() > self.untold();
@@ -263,14 +279,14 @@ mod tests {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 ring.scope(file.as_fd(), |queue| {
                     let mut rest = HostSliceMut::new(&mut memory);
-                    for tag in 0..63 {
+                    for tag in 0..48 {
                         queue
                             .push(rest.split_to(EACH as u64), page(1), tag)
                             .unwrap();
                     }
                     drop(queue.wait().unwrap());
-                    // The kernel knows of 63 reads; this one it is never told of.
-                    queue.push(rest.split_to(EACH as u64), page(1), 63).unwrap();
+                    // The kernel knows of 48 reads; this one it is never told of.
+                    queue.push(rest.split_to(EACH as u64), page(1), 48).unwrap();
                     assert!(!panics, "on purpose");
                 });
             }));

@@ -1,6 +1,7 @@
 //! Keeps a queue of reads filled, and brings what they read to its place.
 
 use std::io;
+use std::iter::Peekable;
 use std::ops::Range;
 
 use super::parts::Parts;
@@ -45,10 +46,10 @@ impl Stop {
 #[derive(Debug)]
 pub(super) struct Work<'m> {
     parts: Parts<'m>,
-    spans: std::vec::IntoIter<Span>,
+    spans: Peekable<std::vec::IntoIter<Span>>,
     /// Memory for reads that go by way of a slot.
     cells: Vec<HostSliceMut<'m>>,
-    block: u64,
+    align: DirectAlignment,
 }
 
 /// A read under way.
@@ -105,9 +106,9 @@ impl<'m> Work<'m> {
         }
         Self {
             parts,
-            spans: spans.into_iter(),
+            spans: spans.into_iter().peekable(),
             cells,
-            block,
+            align,
         }
     }
 
@@ -152,16 +153,21 @@ impl<'m> Work<'m> {
             };
             return Some((read, front.into));
         }
-        let memory = self.cells.pop()?;
-        let Some(span) = self.spans.next() else {
-            self.cells.push(memory);
-            return None;
+        let Span { bytes, parts } = self.spans.peek()?.clone();
+        let (to, memory) = match self.in_place(bytes, &parts) {
+            Some(memory) => (To::Straight, memory),
+            None => (To::Parts(parts), self.cells.pop()?),
         };
-        let read = Read {
-            bytes: span.bytes,
-            to: To::Parts(span.parts),
-        };
-        Some((read, memory))
+        self.spans.next();
+        Some((Read { bytes, to }, memory))
+    }
+
+    /// The place of a part that is all of the span, where it is aligned.
+    fn in_place(&mut self, bytes: ByteRange, parts: &Range<usize>) -> Option<HostSliceMut<'m>> {
+        let part = self.parts.staged.get_mut(parts.start)?;
+        let alone = parts.len() == 1 && part.source == bytes;
+        (alone && part.into.is_aligned(0, self.align.memory.into()))
+            .then(|| part.into.split_to(bytes.len()))
     }
 
     /// Brings what was read to its place. A read that came back short is to be continued.
@@ -187,7 +193,8 @@ impl<'m> Work<'m> {
         let got = bytes.len() as u64;
         let short = start + got < self.wanted_end(&read);
         // A direct read ends inside a block only at the end of the file.
-        let whole = got / self.block * self.block;
+        let block = u64::from(self.align.offset);
+        let whole = got / block * block;
         let goes_on = short && whole > 0 && whole == got;
         let arrived = ByteRange::at(start, got).unwrap_or_default();
         moved.bytes += self.deliver(&read, arrived, bytes);
