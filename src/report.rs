@@ -55,7 +55,7 @@ pub enum Reason {
     /// Measured: direct reads of this file fill the page cache all the same.
     DirectCached,
     /// Whether direct reads go past the page cache is unknown: the file system tells nothing, and
-    /// nothing could be measured since every page tried is resident, or residency is unknown.
+    /// nothing could be measured, as where residency is unknown.
     DirectUnproved,
     /// The range may be dirty, and the file system is not known to write dirty pages to storage
     /// before a direct read: the bytes might be older than those that pread gives.

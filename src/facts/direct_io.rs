@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
+use super::Mount;
 use crate::range::ByteRange;
 use crate::report::Reason;
 use crate::residency::Counter;
@@ -12,7 +13,7 @@ use crate::sys::{
 };
 use crate::target::Opened;
 
-/// Places of a file that are looked at for a page that is absent.
+/// Places of a file that are looked at for a page to try.
 const PLACES: u64 = 16;
 
 /// The most pages that are read to find out.
@@ -20,12 +21,34 @@ const TRIES: usize = 3;
 
 /// How it is known that direct reads go past the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DirectProof {
-    /// A page that was absent was read, and was absent afterwards.
+#[non_exhaustive]
+pub enum DirectProof {
+    /// A page was read and came from storage: one that was absent was absent afterwards, or one that
+    /// was resident was counted as read from storage.
     Measured,
-    /// The file system tells an alignment for direct reads (`STATX_DIOALIGN`); no page was absent,
-    /// or residency is unknown, so nothing could be measured.
+    /// The file system tells an alignment for direct reads (`STATX_DIOALIGN`), and nothing could be
+    /// measured.
     Told,
+}
+
+impl std::fmt::Display for DirectProof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Measured => "past the page cache",
+            Self::Told => "offered",
+        })
+    }
+}
+
+impl DirectProof {
+    pub(super) const fn evidence(self) -> &'static str {
+        match self {
+            Self::Measured => {
+                "O_DIRECT read of a page: it came from storage, not by way of the cache"
+            }
+            Self::Told => "statx STATX_DIOALIGN; nothing could be measured",
+        }
+    }
 }
 
 /// A file, open for direct reads that go past the page cache.
@@ -33,7 +56,6 @@ pub(crate) enum DirectProof {
 pub(crate) struct DirectFile {
     pub(crate) file: File,
     pub(crate) align: DirectAlignment,
-    #[expect(dead_code, reason = "facts will tell")]
     pub(crate) proof: DirectProof,
 }
 
@@ -43,30 +65,32 @@ pub(crate) fn open(opened: &Opened) -> Result<DirectFile, Reason> {
         return Err(Reason::NoStorage);
     }
     let told = sys::direct_alignment(opened.file.as_fd());
-    if told.is_some_and(|told| told.align.offset == 0) {
+    if told.is_some_and(|told| told.offset == 0) {
         return Err(Reason::DirectUnsupported);
     }
     let file = sys::reopen_direct(&opened.file).map_err(refusal)?;
-    let align = match told {
-        Some(told) => told.align,
-        None => page_alignment().ok_or(Reason::DirectUnsupported)?,
-    };
-    let measure = || is_effective(opened, &file, align, told.is_some());
-    let effective = match told {
-        // What tells its alignment treats its files alike.
-        Some(told) => {
-            let mount = (opened.stat.identity.dev, told.mount);
-            opened.runtime.facts().direct_is_effective(mount, measure)
-        }
+    let align = told.or_else(page_alignment);
+    let align = align.ok_or(Reason::DirectUnsupported)?;
+    // What tells its alignment treats its files alike.
+    let alike = told.is_some();
+    let measure = || is_effective(opened, &file, align, alike);
+    let effective = match mount(opened).filter(|_| alike) {
+        Some(mount) => opened.runtime.facts().direct_is_effective(mount, measure),
         None => measure(),
     };
-    let proof = match (effective, told) {
-        (Some(true), _) => DirectProof::Measured,
-        (Some(false), _) => return Err(Reason::DirectCached),
-        (None, Some(_)) => DirectProof::Told,
-        (None, None) => return Err(Reason::DirectUnproved),
+    let proof = match effective {
+        Some(true) => DirectProof::Measured,
+        Some(false) => return Err(Reason::DirectCached),
+        None if alike => DirectProof::Told,
+        None => return Err(Reason::DirectUnproved),
     };
     Ok(DirectFile { file, align, proof })
+}
+
+/// By the mount's unique number alone: other numbers are given again to other mounts.
+fn mount(opened: &Opened) -> Option<Mount> {
+    let unique = sys::mount_of(opened.file.as_fd()).ok()?.unique?;
+    Some((opened.stat.identity.dev, unique))
 }
 
 fn refusal(error: std::io::Error) -> Reason {
@@ -89,35 +113,53 @@ fn page_alignment() -> Option<DirectAlignment> {
     })
 }
 
-/// Reads pages that are absent and looks whether they are absent afterwards. `None` where no page is
-/// absent, or that is unknown.
+/// Reads a few pages and looks whether they came past the cache. `None` where that cannot be told.
 ///
 /// Another process may read a page in at the same moment. So where files are `alike` one page that
-/// stays absent is proof enough; where they are not (btrfs reads compressed parts by way of the
+/// came from storage is proof enough; where they are not (btrfs reads compressed parts by way of the
 /// cache) every page that is tried must.
 fn is_effective(opened: &Opened, file: &File, align: DirectAlignment, alike: bool) -> Option<bool> {
-    let counter = Counter::new(opened);
-    let absent = |page: ByteRange| Some(counter.resident(page).ok()?? == 0);
     advise_random(file.as_fd());
+    let counter = Counter::new(opened);
+    let tried =
+        places(file, opened.stat.len).filter_map(|page| came_past(&counter, file, page, align));
     let (mut past, mut cached) = (0, 0);
-    for page in places(file, opened.stat.len) {
-        if !absent(page)? {
-            continue;
-        }
-        read(file, page, align)?;
-        if absent(page)? {
+    for came_past in tried.take(TRIES) {
+        if came_past {
             past += 1;
         } else {
             cached += 1;
-            // Leave the cache as it was.
-            drop_pages(file.as_fd(), page.start(), page.len()).ok()?;
         }
-        if (alike && past > 0) || past + cached == TRIES {
+        if alike && past > 0 {
             break;
         }
     }
     let enough = if alike { past > 0 } else { cached == 0 };
     (past + cached > 0).then_some(enough)
+}
+
+/// Whether one page comes past the cache. An absent one must be absent afterwards; a resident one
+/// must be read from storage all the same, as the kernel counts.
+fn came_past(
+    counter: &Counter<'_>,
+    file: &File,
+    page: ByteRange,
+    align: DirectAlignment,
+) -> Option<bool> {
+    let is_absent = || Some(counter.resident(page).ok()?? == 0);
+    let absent_before = is_absent()?;
+    let counted_before = sys::thread_storage_read_bytes();
+    read(file, page, align)?;
+    if !absent_before {
+        let counted = sys::thread_storage_read_bytes()?.saturating_sub(counted_before?);
+        return Some(counted >= page.len());
+    }
+    let past = is_absent()?;
+    if !past {
+        // Leave the cache as it was.
+        drop_pages(file.as_fd(), page.start(), page.len()).ok()?;
+    }
+    Some(past)
 }
 
 /// Pages of a file that hold data, the last ones first.

@@ -9,12 +9,13 @@ use super::mounts::Mount;
 use super::place::{FileSystemKind, Place};
 use super::storage::Storage;
 use super::tree::{Numbers, Tree};
-use super::{Fact, LowerCache};
+use super::{DirectProof, Fact, LowerCache, direct_io};
+use crate::report::Reason;
 use crate::residency::{Counter, Source, Untold};
-use crate::sys;
+use crate::sys::{self, DirectAlignment};
 use crate::target::Opened;
 
-shown_as_they_are!(Source);
+shown_as_they_are!(Source, DirectProof);
 
 facts! {
     /// What can be said of one file and where it lies. What all files of a mount share is found
@@ -45,6 +46,12 @@ facts! {
         queue_read_ahead_bytes: u64,
         /// What brings requests to the disk into an order.
         scheduler: String,
+        /// Whether reads with O_DIRECT go past the page cache; finding out reads a page that way.
+        direct: DirectProof,
+        /// What they must be aligned to in the file.
+        direct_offset_align_bytes: u64,
+        /// What they must be aligned to in memory.
+        direct_memory_align_bytes: u64,
         /// Who tells what part of the file is in the page cache.
         residency: Source,
         /// Caches below the page cache: a cold file may still come out of one of these.
@@ -55,6 +62,7 @@ facts! {
 pub(super) fn of(opened: &Opened, tree: &Tree) -> FileFacts {
     let place = place(opened, tree);
     let mount = &place.mount;
+    let (direct, align) = direct(opened);
     FileFacts {
         file_system: place.file_system.clone(),
         mount_point: mount.and_so(|mount| mount.point.clone()),
@@ -68,6 +76,9 @@ pub(super) fn of(opened: &Opened, tree: &Tree) -> FileFacts {
         read_ahead_bytes: place.read_ahead_bytes(tree),
         queue_read_ahead_bytes: place.queue_read_ahead_bytes(tree),
         scheduler: place.scheduler(tree),
+        direct_offset_align_bytes: align.and_so(|align| align.offset.into()),
+        direct_memory_align_bytes: align.and_so(|align| align.memory.into()),
+        direct,
         residency: residency(opened),
         lower_caches: place.lower_caches.clone(),
     }
@@ -90,6 +101,30 @@ fn place(opened: &Opened, tree: &Tree) -> Arc<Place> {
     match unique {
         Some(unique) => opened.runtime.facts().place((dev, unique), find),
         None => find(),
+    }
+}
+
+fn direct(opened: &Opened) -> (Fact<DirectProof>, Fact<DirectAlignment>) {
+    match direct_io::open(opened) {
+        Ok(file) => (
+            Fact::known(file.proof, file.proof.evidence()),
+            Fact::known(file.align, "statx STATX_DIOALIGN, else the page size"),
+        ),
+        Err(reason) => {
+            let unknown = || Fact::unknown(reason.to_string());
+            (
+                unknown().with_mend(mend(reason)),
+                Fact::unknown(reason.to_string()),
+            )
+        }
+    }
+}
+
+fn mend(reason: Reason) -> &'static str {
+    match reason {
+        Reason::DirectUnproved => "evict the file, so that a page of it is absent",
+        Reason::Refused { .. } => "run as one who may open the file by its name",
+        _ => "to read past the page cache, copy the file to ext4 or xfs, uncompressed",
     }
 }
 

@@ -48,6 +48,7 @@ pub use machine::{Limit, Machine, Support};
 pub use place::FileSystemKind;
 pub use storage::{Storage, StorageKind};
 
+pub use direct_io::DirectProof;
 pub(crate) use direct_io::{DirectFile, open as open_direct};
 use place::Place;
 use tree::Tree;

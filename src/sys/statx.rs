@@ -13,15 +13,6 @@ pub(crate) struct DirectAlignment {
     pub(crate) offset: u32,
 }
 
-/// What a file system tells about direct reads of a file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ToldAlignment {
-    /// Zeros mean that it offers no direct reads of this file.
-    pub(crate) align: DirectAlignment,
-    /// The number of the mount.
-    pub(crate) mount: u64,
-}
-
 /// The mount that a file was opened by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MountIds {
@@ -31,15 +22,13 @@ pub(crate) struct MountIds {
     pub(crate) unique: Option<u64>,
 }
 
-/// `STATX_DIOALIGN`, since Linux 6.1. `None` where the file system does not tell.
-pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<ToldAlignment> {
-    let told = statx(fd, libc::STATX_DIOALIGN | libc::STATX_MNT_ID).ok()?;
-    (told.stx_mask & libc::STATX_DIOALIGN != 0).then_some(ToldAlignment {
-        align: DirectAlignment {
-            memory: told.stx_dio_mem_align,
-            offset: told.stx_dio_offset_align,
-        },
-        mount: told.stx_mnt_id,
+/// `STATX_DIOALIGN`, since Linux 6.1; zeros mean that the file system offers no direct reads of this
+/// file. `None` where it does not tell.
+pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<DirectAlignment> {
+    let told = statx(fd, libc::STATX_DIOALIGN).ok()?;
+    (told.stx_mask & libc::STATX_DIOALIGN != 0).then_some(DirectAlignment {
+        memory: told.stx_dio_mem_align,
+        offset: told.stx_dio_offset_align,
     })
 }
 

@@ -88,7 +88,8 @@ Examples:
 const DOCTOR_EXAMPLES: &str = help!(
     "\
 Every fact comes with its evidence, the file or the call that was asked, and where something is
-missing or poor, with what to do about it. Nothing is changed, and no page of a file is read.
+missing or poor, with what to do about it. Nothing is changed; one page of a file or a few are read,
+past the page cache.
 
 Examples:
   cachectl doctor
