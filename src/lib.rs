@@ -48,6 +48,7 @@ pub mod settings;
 mod staging;
 mod sys;
 mod target;
+pub mod warm;
 mod workers;
 
 pub use error::{Error, FileKind, Result};

@@ -119,7 +119,7 @@ impl Request<'_> {
         }
         if plan.pieces().len() > 1 {
             let workers = match plan.pieces()[0].engine {
-                Some(Engine::Pread) => self.runtime.direct_workers(),
+                Some(Engine::Pread) => self.runtime.io_workers(),
                 _ => self.runtime.workers(),
             };
             let threads = self.options.workers.unwrap_or(workers.limit());

@@ -39,8 +39,8 @@ struct Inner {
     settings: Settings,
     facts: Facts,
     workers: OnceLock<Workers>,
-    /// One thread for each direct read, where no ring can be had.
-    direct_workers: OnceLock<Workers>,
+    /// Threads that wait for storage more than they work.
+    io_workers: OnceLock<Workers>,
     staging: Staging,
     rings: Rings,
     maps: Mutex<HashMap<Identity, Vec<Weak<Mapped>>>>,
@@ -67,7 +67,7 @@ impl RuntimeBuilder {
         let inner = Inner {
             facts: Facts::default(),
             workers: OnceLock::new(),
-            direct_workers: OnceLock::new(),
+            io_workers: OnceLock::new(),
             rings: Rings::new(settings.depth()),
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
             maps: Mutex::default(),
@@ -133,13 +133,14 @@ impl Runtime {
         self.inner.workers.get_or_init(limit)
     }
 
-    /// The threads that read directly with pread: as many as there can be slots.
-    pub(crate) fn direct_workers(&self) -> &Workers {
+    /// Threads for pread that waits for storage, more than there are cores: as many as there can be
+    /// slots.
+    pub(crate) fn io_workers(&self) -> &Workers {
         let settings = &self.inner.settings;
         let slots = settings.staging_bytes() / settings.piece_bytes();
         let limit =
             || Workers::new(usize::try_from(slots.min(settings.depth().into())).unwrap_or(1));
-        self.inner.direct_workers.get_or_init(limit)
+        self.inner.io_workers.get_or_init(limit)
     }
 
     pub(crate) fn rings(&self) -> &Rings {

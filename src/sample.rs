@@ -20,21 +20,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::os::fd::AsFd;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evict;
 use crate::facts;
-use crate::lock::lock;
-use crate::residency::{Counter, Residency};
-use crate::sys::{self, HostSliceMut, Moved};
+use crate::residency::Residency;
+use crate::sys;
 use crate::target::{Opened, Target};
-
-/// How often a file is read to make it warm: where the kernel reclaims memory ahead of need
-/// (DAMON, memory limits) single pages go again within milliseconds.
-const WARMING_TRIES: u32 = 3;
+use crate::warm;
 
 /// The state of a file in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -223,16 +217,9 @@ impl<'t> Sampler<'t> {
     }
 }
 
-/// Reads what is missing, and counts what is up to date afterwards.
+/// Reads what is missing, holes too, and counts what is up to date afterwards.
 fn make_warm(opened: &Opened) -> Result<(Residency, Option<Void>)> {
-    let mut now = Counter::new(opened).settled()?;
-    for _ in 0..WARMING_TRIES {
-        if now.is_warm() || !now.is_trusted() {
-            break;
-        }
-        read_all(opened)?;
-        now = Counter::new(opened).settled()?;
-    }
+    let now = warm::Options::new().holes(true).warm_opened(opened)?.after;
     let void = match now.resident {
         Some(resident) if resident == now.pages => None,
         Some(resident) => Some(Void::PagesMissing {
@@ -242,38 +229,4 @@ fn make_warm(opened: &Opened) -> Result<(Residency, Option<Void>)> {
         None => Some(Void::Untold),
     };
     Ok((now, void))
-}
-
-/// Reads the bytes meant through the page cache, on the runtime's threads.
-fn read_all(opened: &Opened) -> Result<()> {
-    let runtime = &opened.runtime;
-    let piece = runtime.settings().piece_bytes();
-    let pieces = Mutex::new(opened.bytes.windows(piece));
-    let failed = Mutex::new(None);
-    let work = || {
-        let Some(mut slot) = runtime.staging().slot() else {
-            *lock(&failed) = Some(Error::system(
-                &opened.path,
-                "malloc",
-                std::io::Error::from_raw_os_error(libc::ENOMEM),
-            ));
-            return;
-        };
-        loop {
-            let Some(bytes) = lock(&pieces).next() else {
-                return;
-            };
-            let into = HostSliceMut::new(slot.bytes()).split_to(bytes.len());
-            let fd = opened.file.as_fd();
-            if let Err(error) = sys::read_full_at(fd, into, bytes.start(), &mut Moved::default()) {
-                *lock(&failed) = Some(Error::system_at(&opened.path, "pread", bytes.into(), error));
-                return;
-            }
-        }
-    };
-    runtime.workers().share(runtime.workers().limit(), &work);
-    failed
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .map_or(Ok(()), Err)
 }

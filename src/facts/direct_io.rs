@@ -170,7 +170,7 @@ fn places(file: &File, len: u64) -> impl Iterator<Item = ByteRange> {
         .rev()
         .map(move |n| n * whole / PLACES.min(whole));
     spread.filter_map(move |number| {
-        let data = sys::next_data(file, number * page)?;
+        let data = sys::next_data(file, number * page).ok()??;
         ByteRange::at(data / page * page, page).filter(|bytes| bytes.end() <= len)
     })
 }

@@ -111,8 +111,17 @@ impl<'o> Counter<'o> {
 
     /// Runs over the bytes meant; `false` where unknown.
     pub(crate) fn visit_runs(&self, visit: &mut dyn FnMut(Run)) -> Result<bool> {
+        self.visit_runs_of(self.opened.bytes, visit)
+    }
+
+    /// The same over some bytes of the file.
+    pub(crate) fn visit_runs_of(
+        &self,
+        bytes: ByteRange,
+        visit: &mut dyn FnMut(Run),
+    ) -> Result<bool> {
         let mut joiner = RunJoiner::new(visit);
-        let known = self.tell_runs(self.opened.bytes, &mut joiner)?;
+        let known = self.tell_runs(bytes, &mut joiner)?;
         joiner.finish();
         Ok(known)
     }

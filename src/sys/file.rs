@@ -5,6 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
+
 use super::FileSystem;
 use crate::error::{Error, FileKind, Result};
 
@@ -69,10 +72,24 @@ pub(crate) fn reopen_direct(file: &File) -> std::io::Result<File> {
 
 /// Where the next data starts, at or after `offset`; `None` where only a hole follows. Moves the
 /// descriptor's own position.
-pub(crate) fn next_data(file: &File, offset: u64) -> Option<u64> {
-    let offset = i64::try_from(offset).ok()?;
-    let found = nix::unistd::lseek(file, offset, nix::unistd::Whence::SeekData);
-    u64::try_from(found.ok()?).ok()
+pub(crate) fn next_data(file: &File, offset: u64) -> std::io::Result<Option<u64>> {
+    match seek(file, offset, Whence::SeekData) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::ENXIO) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Where the next hole starts, at or after `offset`: at the end of the file at the latest. Moves the
+/// descriptor's own position.
+pub(crate) fn next_hole(file: &File, offset: u64) -> std::io::Result<u64> {
+    Ok(seek(file, offset, Whence::SeekHole)?)
+}
+
+fn seek(file: &File, offset: u64, whence: Whence) -> nix::Result<u64> {
+    let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
+    let found = lseek(file, offset, whence)?;
+    u64::try_from(found).map_err(|_| Errno::EINVAL)
 }
 
 /// What is opened, if it is a regular file with a page cache.

@@ -24,7 +24,7 @@ pub(crate) use advise::{advise_random, drop_pages, page_size, sync_data};
 pub(crate) use buffer::AlignedBuffer;
 pub(crate) use cachestat::{CacheCounts, cachestat, cachestat_probed, cachestat_refused_to_all};
 pub(crate) use file::{
-    Identity, Stat, next_data, open_regular, opened_path, regular, reopen, reopen_direct,
+    Identity, Stat, next_data, next_hole, open_regular, opened_path, regular, reopen, reopen_direct,
 };
 pub(crate) use file_system::{Family, FileSystem};
 pub(crate) use host_slice::HostSliceMut;

@@ -27,3 +27,4 @@ mod sample;
 mod scene;
 mod shrink;
 mod sparse;
+mod warm;
