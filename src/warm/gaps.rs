@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::ops::ControlFlow;
 
 use crate::error::Result;
 use crate::range::ByteRange;
@@ -33,12 +34,12 @@ impl<'o> Gaps<'o> {
         }
     }
 
-    /// Calls `visit` with the gaps of one window after another. `everything`: what is resident is a
-    /// gap too, as it is where that is unknown.
+    /// Calls `visit` with one window after another and its gaps, until it says that it is enough.
+    /// `everything`: what is resident is a gap too, as it is where that is unknown.
     pub(super) fn visit(
         &self,
         everything: bool,
-        visit: &mut dyn FnMut(&[ByteRange]) -> Result<bool>,
+        mut visit: impl FnMut(ByteRange, &[ByteRange]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         self.hole_bytes.set(0);
         for window in self.opened.bytes.windows(WINDOW) {
@@ -52,7 +53,7 @@ impl<'o> Gaps<'o> {
                 self.absent(window)?
             };
             let gaps = absent.map_or(data.clone(), |absent| common(&data, &absent));
-            if !gaps.is_empty() && !visit(&gaps)? {
+            if visit(window, &gaps)?.is_break() {
                 break;
             }
         }

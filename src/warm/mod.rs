@@ -197,12 +197,12 @@ impl<'l> Options<'l> {
         let counter = Counter::new(opened);
         let before = counter.settled()?;
         let gaps = Gaps::new(opened, &counter, self.holes);
-        let mut streams = Streams::new(opened, self.listener);
+        let streams = Streams::new(opened, self.listener);
         let mut everything = self.everything;
         let (mut after, mut missing_pages);
         let mut tries = 0;
         loop {
-            gaps.visit(everything, &mut |gaps| streams.read(gaps))?;
+            gaps.visit(everything, |window, gaps| streams.read(window, gaps))?;
             (after, missing_pages) = (counter.settled()?, Some(0));
             if !after.is_warm() {
                 missing_pages = gaps.missing_pages()?;

@@ -44,6 +44,8 @@ pub(super) struct Streams<'o> {
 #[derive(Default)]
 struct State {
     read_bytes: u64,
+    /// With those that needed no reading.
+    done_bytes: u64,
     stopped: Option<Stopped>,
     error: Option<Error>,
 }
@@ -65,9 +67,21 @@ impl<'o> Streams<'o> {
         lock(&self.state).stopped
     }
 
-    /// Reads these gaps; whether to go on.
-    pub(super) fn read(&mut self, gaps: &[ByteRange]) -> Result<bool> {
+    /// Reads the gaps of a window; the rest of it needs no reading.
+    pub(super) fn read(&self, window: ByteRange, gaps: &[ByteRange]) -> Result<ControlFlow<()>> {
         let total: u64 = gaps.iter().map(|gap| gap.len()).sum();
+        lock(&self.state).done_bytes += window.len() - total;
+        self.tell();
+        if total > 0 {
+            self.read_gaps(gaps, total)?;
+        }
+        Ok(match self.stopped() {
+            None => ControlFlow::Continue(()),
+            Some(_) => ControlFlow::Break(()),
+        })
+    }
+
+    fn read_gaps(&self, gaps: &[ByteRange], total: u64) -> Result<()> {
         let strip = (total / STREAMS).clamp(LEAST_STRIP, MOST_STRIP);
         let strips: Vec<ByteRange> = gaps.iter().flat_map(|gap| gap.windows(strip)).collect();
         let threads = total.div_ceil(strip).min(STREAMS);
@@ -79,12 +93,7 @@ impl<'o> Streams<'o> {
                 lock(&self.state).error.get_or_insert(error);
             }
         });
-        let state = self.state.get_mut();
-        let state = state.unwrap_or_else(std::sync::PoisonError::into_inner);
-        match state.error.take() {
-            Some(error) => Err(error),
-            None => Ok(state.stopped.is_none()),
-        }
+        lock(&self.state).error.take().map_or(Ok(()), Err)
     }
 
     /// What every thread does.
@@ -107,24 +116,30 @@ impl<'o> Streams<'o> {
                 sys::read_full_at(file.as_fd(), into, bytes.start(), &mut moved).map_err(
                     |error| Error::system_at(&opened.path, "pread", bytes.into(), error),
                 )?;
-                self.tell(bytes, moved.bytes);
+                self.count(bytes, moved.bytes);
+                self.tell();
             }
         }
         Ok(())
     }
 
-    fn tell(&self, bytes: ByteRange, read: u64) {
+    fn count(&self, bytes: ByteRange, read: u64) {
         let mut state = lock(&self.state);
         state.read_bytes += read;
+        state.done_bytes += read;
         if read < bytes.len() {
             let end = bytes.start() + read;
             state.stopped.get_or_insert(Stopped::Shrank(end));
         }
+    }
+
+    /// Tells the listener how far it is. What is read a second time is not counted again.
+    fn tell(&self) {
+        let total_bytes = self.opened.bytes.len();
         let progress = Progress {
-            done_bytes: state.read_bytes,
-            total_bytes: self.opened.bytes.len(),
+            done_bytes: lock(&self.state).done_bytes.min(total_bytes),
+            total_bytes,
         };
-        drop(state);
         let said = self.listener.map(|listener| listener(progress));
         if said == Some(ControlFlow::Break(())) {
             lock(&self.state).stopped.get_or_insert(Stopped::Cancelled);

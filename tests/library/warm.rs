@@ -163,6 +163,11 @@ fn a_caller_hears_how_far_it_is_and_may_end_it() {
         .unwrap();
     assert_eq!(most.load(Ordering::SeqCst), one.read_bytes);
 
+    most.store(0, Ordering::SeqCst);
+    let quick = warm::Options::new().progress(&listener).warm(&path);
+    assert!(quick.unwrap().read_bytes < LEN);
+    assert_eq!(most.load(Ordering::SeqCst), LEN, "what is there is done");
+
     crate::scene::cool(&path);
     let stop = |progress: Progress| {
         if progress.done_bytes >= 2 * MIB {

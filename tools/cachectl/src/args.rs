@@ -19,8 +19,8 @@ macro_rules! help {
 
 Exit status:
   0    done
-  1    done, but the answer is no: an expectation not met, pages that stayed or may have, a
-       combination without a valid sample
+  1    done, but the answer is no: an expectation not met, pages that stayed or may have, or
+       that are missing, a combination without a valid sample
   2    wrong usage, or an error for at least one file; the other files are done all the same
   130  interrupted
   141  nobody reads the output any more"
@@ -52,6 +52,16 @@ Examples:
   cachectl evict weights.bin
   cachectl evict -r models/ --json
   cachectl evict --range 1G-2G weights.bin"
+);
+
+const WARM_EXAMPLES: &str = help!(
+    "\
+What is missing is read, and counted afterwards. Holes take no memory unless they are wanted.
+
+Examples:
+  cachectl warm weights.bin
+  cachectl warm -r models/ --json              one record a file: what is missing, and why
+  cachectl warm --range 0-1G weights.bin"
 );
 
 const READ_EXAMPLES: &str = help!(
@@ -104,7 +114,7 @@ Examples:
   GPUMAP_WORKERS=4 cachectl settings --json"
 );
 
-/// See what part of a file is cached, drop it and verify that it went, read it, and measure cold
+/// See what part of a file is cached, drop it or warm it and verify that, read it, and measure cold
 /// against warm.
 #[derive(Debug, Parser)]
 #[command(name = "cachectl", version, after_help = AFTER, max_term_width = 100)]
@@ -143,6 +153,9 @@ pub(crate) enum Command {
     /// Drop files from the page cache, and verify that they went
     #[command(visible_alias = "drop", after_help = EVICT_EXAMPLES)]
     Evict(EvictArgs),
+    /// Read files into the page cache, and verify that they are there
+    #[command(after_help = WARM_EXAMPLES)]
+    Warm(WarmArgs),
     /// Read a file, a range of it, or rows, and tell how the bytes travelled
     #[command(after_help = READ_EXAMPLES)]
     Read(ReadArgs),
@@ -211,6 +224,21 @@ pub(crate) struct EvictArgs {
     /// Instead of files: drop the pages of every file of the host (needs root; all processes pay)
     #[arg(long, conflicts_with_all = ["files", "files_from", "recursive", "range", "no_exact", "wait"])]
     pub(crate) system: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WarmArgs {
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
+    /// Warm this part of each file only: 4K-1M or 4K..1M, 100M- (to the end), -1G (from the start)
+    #[arg(long, value_name = "START-END", allow_hyphen_values = true)]
+    pub(crate) range: Option<Bounds>,
+    /// Read what is cached too
+    #[arg(long)]
+    pub(crate) everything: bool,
+    /// Read holes too; they fill memory with zeros
+    #[arg(long)]
+    pub(crate) holes: bool,
 }
 
 /// What is asked for of a file.

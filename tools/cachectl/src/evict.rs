@@ -7,9 +7,10 @@ use gpumap::evict::{self, Eviction, Options, SystemEviction};
 use gpumap::{Result, Target};
 
 use crate::args::EvictArgs;
+use crate::change::Table;
 use crate::json::{CauseRecord, EvictRecord, EvictSystemRecord, MapperRecord, Name};
 use crate::names;
-use crate::out::{Hue, Out, counted, printable, shown, size};
+use crate::out::{Out, counted, printable, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::words;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &EvictArgs, out: &Out) -> Outcome {
         dropped: 0,
         stayed: 0,
         untold: 0,
-        headed: false,
+        table: Table::new(out),
     };
     names::visit(&args.names, &mut |name| match name {
         Ok(path) => evict.file(path),
@@ -46,7 +47,7 @@ struct Evict<'e> {
     stayed: u64,
     /// Files of which it is not known what stayed.
     untold: u64,
-    headed: bool,
+    table: Table<'e>,
 }
 
 impl Evict<'_> {
@@ -68,50 +69,21 @@ impl Evict<'_> {
         self.stayed += after.unwrap_or(0);
         self.untold += u64::from(after.is_none());
         self.progress.hide();
-        if self.out.json() {
-            self.out.record(record(path, gone));
-        } else {
-            self.head();
-            self.row(path, gone);
+        let record = record(path, gone);
+        if !self.out.json() {
+            let table = &mut self.table;
+            table.row(path, &gone.before, &gone.after, gone.is_cold());
+            table.causes(&record.causes);
+            for mapper in &gone.mapped_by {
+                table.line(format!(
+                    "in the page tables of process {} ({}): {}",
+                    mapper.pid,
+                    printable(&mapper.command),
+                    size(mapper.touched_bytes)
+                ));
+            }
         }
-    }
-
-    fn head(&mut self) {
-        if !self.headed {
-            self.headed = true;
-            let head = format!("{:>12} {:>12} {:>12}  file", "pages", "before", "after");
-            self.out.line(self.out.paint(Hue::Dim, &head));
-        }
-    }
-
-    fn row(&self, path: &Path, gone: &Eviction) {
-        let told = |pages: Option<u64>| pages.map_or("unknown".to_owned(), |n| n.to_string());
-        let hue = if gone.is_cold() { Hue::Good } else { Hue::Bad };
-        let after = format!("{:>12}", told(gone.after.resident));
-        self.out.line(format!(
-            "{:>12} {:>12} {}  {}",
-            gone.after.pages,
-            told(gone.before.resident),
-            self.out.paint(hue, &after),
-            shown(path)
-        ));
-        for cause in &gone.causes {
-            let pages = cause
-                .pages
-                .map_or(String::new(), |n| format!(" ({})", counted(n, "page")));
-            let evidence = printable(&cause.evidence);
-            self.out
-                .line(format!("{:40}{}{pages}: {evidence}", "", cause.kind));
-        }
-        for mapper in &gone.mapped_by {
-            let command = printable(&mapper.command);
-            self.out.line(format!(
-                "{:40}in the page tables of process {} ({command}): {}",
-                "",
-                mapper.pid,
-                size(mapper.touched_bytes)
-            ));
-        }
+        self.out.record(record);
     }
 
     fn failed(&mut self, path: &Path, error: String) {
@@ -129,18 +101,18 @@ impl Evict<'_> {
     }
 
     fn end(self) -> Outcome {
-        if self.headed {
-            let untold = match self.untold {
+        let (files, dropped, stayed, untold) = (self.files, self.dropped, self.stayed, self.untold);
+        self.table.end(|| {
+            let untold = match untold {
                 0 => String::new(),
                 untold => format!("; unknown for {}", counted(untold, "file")),
             };
-            self.out.line(format!(
-                "{} dropped of {}, {} stayed{untold}",
-                counted(self.dropped, "page"),
-                counted(self.files, "file"),
-                self.stayed
-            ));
-        }
+            format!(
+                "{} dropped of {}, {stayed} stayed{untold}",
+                counted(dropped, "page"),
+                counted(files, "file"),
+            )
+        });
         self.outcome
     }
 }

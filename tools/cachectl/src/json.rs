@@ -56,6 +56,8 @@ pub enum Record {
     Evict(EvictRecord),
     /// `evict --system`.
     EvictSystem(EvictSystemRecord),
+    /// `warm`: one file.
+    Warm(WarmRecord),
     /// `read`.
     Read(ReadRecord),
     /// `bench`: one run.
@@ -170,7 +172,7 @@ pub struct EvictRecord {
     pub error: Option<String>,
 }
 
-/// Why pages stayed.
+/// Why pages stayed, or are missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CauseRecord {
     /// What kind of cause.
@@ -198,6 +200,40 @@ pub struct EvictSystemRecord {
     /// The same afterwards.
     pub cached_after_bytes: Option<u64>,
     /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// `warm`: what was read of one file into the page cache, and what is missing and why.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct WarmRecord {
+    /// The file.
+    #[serde(flatten)]
+    pub name: Name,
+    /// First byte of what was to be cached.
+    pub offset_bytes: Option<u64>,
+    /// Bytes that were to be cached.
+    pub len_bytes: Option<u64>,
+    /// Pages that these touch.
+    pub pages: Option<u64>,
+    /// Pages in the page cache before.
+    pub resident_before_pages: Option<u64>,
+    /// Pages in the page cache afterwards.
+    pub resident_after_pages: Option<u64>,
+    /// Pages that hold data and are not in the page cache.
+    pub missing_pages: Option<u64>,
+    /// Bytes read, from storage or from the cache.
+    pub read_bytes: Option<u64>,
+    /// Bytes of holes, which were left alone.
+    pub hole_bytes: Option<u64>,
+    /// What shows it: `mincore`, or `bytes_read` where the kernel does not tell.
+    pub verified_by: Option<String>,
+    /// Whether nothing is missing that is known to be.
+    pub complete: bool,
+    /// Why pages are missing; empty where none are.
+    pub causes: Vec<CauseRecord>,
+    /// How long it took.
+    pub seconds: Option<f64>,
+    /// What went wrong with this file.
     pub error: Option<String>,
 }
 
@@ -438,6 +474,7 @@ from_records!(
     Total(TotalRecord),
     Evict(EvictRecord),
     EvictSystem(EvictSystemRecord),
+    Warm(WarmRecord),
     Read(ReadRecord),
     Sample(SampleRecord),
     Summary(SummaryRecord),

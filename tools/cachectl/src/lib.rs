@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod change;
 mod doctor;
 mod evict;
 mod expect;
@@ -21,6 +22,7 @@ mod settings;
 mod status;
 mod units;
 mod values;
+mod warm;
 mod words;
 
 use std::io::Write;
@@ -67,6 +69,9 @@ fn check(cli: &Cli) {
         Command::Evict(args) if nothing_named(&args.names) && !args.system => {
             "name a file, or a directory with -r, or use --files-from"
         }
+        Command::Warm(args) if nothing_named(&args.names) => {
+            "name a file, or a directory with -r, or use --files-from"
+        }
         Command::Status(args) if args.map && cli.style.json => {
             "--map is for people; it cannot be used with --json"
         }
@@ -90,6 +95,7 @@ fn run(command: Command, out: &Out) -> Outcome {
     match command {
         Command::Status(args) => status::run(&args, out),
         Command::Evict(args) => evict::run(&args, out),
+        Command::Warm(args) => warm::run(&args, out),
         Command::Read(args) => read::run(&args, settings, out),
         Command::Plan(args) => plan::run(&args, settings, out),
         Command::Bench(args) => bench::run(&args, out),

@@ -13,3 +13,4 @@ mod read;
 mod scene;
 mod settings;
 mod status;
+mod warm;

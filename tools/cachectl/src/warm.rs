@@ -1,0 +1,174 @@
+//! `warm`: reads files into the page cache, and tells what is missing and why.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use gpumap::warm::{Options, Verified, Warmed};
+use gpumap::{Result, Target};
+
+use crate::args::WarmArgs;
+use crate::change::Table;
+use crate::json::{CauseRecord, Name, WarmRecord};
+use crate::names;
+use crate::out::{Out, counted, percent, size};
+use crate::outcome::Outcome;
+use crate::progress::Progress;
+use crate::words;
+
+pub(crate) fn run(args: &WarmArgs, out: &Out) -> Outcome {
+    let mut warm = Warm {
+        args,
+        out,
+        progress: Mutex::new(Progress::new(out)),
+        outcome: Outcome::Done,
+        table: Table::new(out),
+        files: 0,
+        read_bytes: 0,
+        missing: 0,
+        untold: 0,
+    };
+    names::visit(&args.names, &mut |name| match name {
+        Ok(path) => warm.file(path),
+        Err(trouble) => warm.failed(&trouble.path, trouble.what),
+    });
+    warm.end()
+}
+
+struct Warm<'w> {
+    args: &'w WarmArgs,
+    out: &'w Out,
+    progress: Mutex<Progress>,
+    outcome: Outcome,
+    table: Table<'w>,
+    files: u64,
+    read_bytes: u64,
+    missing: u64,
+    /// Files of which it is not known what is missing.
+    untold: u64,
+}
+
+impl Warm<'_> {
+    fn file(&mut self, path: &Path) {
+        match self.read(path) {
+            Ok(warmed) => self.told(path, &warmed),
+            Err(error) => self.failed(path, words::of(&error)),
+        }
+    }
+
+    fn read(&self, path: &Path) -> Result<Warmed> {
+        let listener = |so_far: gpumap::warm::Progress| {
+            let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.tell(|| {
+                format!(
+                    "warm: {} done, now {} of {} of {}",
+                    counted(self.files, "file"),
+                    percent(so_far.done_bytes, so_far.total_bytes),
+                    size(so_far.total_bytes),
+                    names::brief(path)
+                )
+            });
+            ControlFlow::Continue(())
+        };
+        let target = Target::from(path);
+        Options::new()
+            .everything(self.args.everything)
+            .holes(self.args.holes)
+            .progress(&listener)
+            .warm(match self.args.range {
+                Some(range) => target.range(range.as_bounds()),
+                None => target,
+            })
+    }
+
+    fn told(&mut self, path: &Path, warmed: &Warmed) {
+        self.files += 1;
+        self.outcome = self.outcome.max(Outcome::yes(warmed.is_complete()));
+        self.read_bytes += warmed.read_bytes;
+        self.missing += warmed.missing_pages.unwrap_or(0);
+        self.untold += u64::from(warmed.missing_pages.is_none());
+        self.hide_progress();
+        let record = record(path, warmed);
+        if !self.out.json() {
+            self.row(path, warmed, &record.causes);
+        }
+        self.out.record(record);
+    }
+
+    fn row(&mut self, path: &Path, warmed: &Warmed, causes: &[CauseRecord]) {
+        let (before, after) = (&warmed.before, &warmed.after);
+        let table = &mut self.table;
+        table.row(path, before, after, warmed.is_complete());
+        if warmed.hole_bytes > 0 && !warmed.is_warm() {
+            let holes = size(warmed.hole_bytes);
+            table.line(format!("{holes} of holes left alone (--holes reads them)"));
+        }
+        if warmed.verified_by == Verified::BytesRead {
+            let read = size(warmed.read_bytes);
+            table.line(format!(
+                "{read} read; the kernel does not tell you whether they stay"
+            ));
+        }
+        table.causes(causes);
+    }
+
+    fn failed(&mut self, path: &Path, error: String) {
+        self.outcome = Outcome::Failed;
+        self.hide_progress();
+        if self.out.json() {
+            self.out.record(WarmRecord {
+                name: Name::from(path),
+                error: Some(error),
+                ..WarmRecord::default()
+            });
+        } else {
+            self.out.problem(&error);
+        }
+    }
+
+    fn hide_progress(&mut self) {
+        let progress = self.progress.get_mut();
+        progress.unwrap_or_else(PoisonError::into_inner).hide();
+    }
+
+    fn end(self) -> Outcome {
+        let (files, missing, untold) = (self.files, self.missing, self.untold);
+        let read = size(self.read_bytes);
+        self.table.end(|| {
+            let untold = match untold {
+                0 => String::new(),
+                untold => format!("; unknown for {}", counted(untold, "file")),
+            };
+            let (files, missing) = (counted(files, "file"), counted(missing, "page"));
+            format!("{read} read of {files}, {missing} missing{untold}")
+        });
+        self.outcome
+    }
+}
+
+fn record(path: &Path, warmed: &Warmed) -> WarmRecord {
+    WarmRecord {
+        name: Name::from(path),
+        offset_bytes: Some(warmed.range.start()),
+        len_bytes: Some(warmed.range.len()),
+        pages: Some(warmed.after.pages),
+        resident_before_pages: warmed.before.resident,
+        resident_after_pages: warmed.after.resident,
+        missing_pages: warmed.missing_pages,
+        read_bytes: Some(warmed.read_bytes),
+        hole_bytes: Some(warmed.hole_bytes),
+        verified_by: Some(warmed.verified_by.to_string()),
+        complete: warmed.is_complete(),
+        causes: warmed
+            .causes
+            .iter()
+            .map(|cause| CauseRecord {
+                kind: cause.kind.to_string(),
+                pages: cause.pages,
+                evidence: cause.evidence.clone(),
+            })
+            .collect(),
+        seconds: Some(warmed.elapsed.as_secs_f64()),
+        error: None,
+    }
+}
