@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Beside the reading stand the modules about the page cache, usable alone: [`residency`] tells
-//! what part of a file is cached, [`evict`] drops it and verifies that it went, and [`sample`]
-//! measures cold against warm, with the state proved before every run. [`facts`] tells what the
+//! what part of a file is cached, [`evict`] drops it and [`warm`] reads it in, both verified, and
+//! [`sample`] measures cold against warm, with the state proved before every run. [`facts`] tells what the
 //! machine, a file and its storage can do, with the evidence.
 //!
 //! # Things this crate does not do

@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gpumap::{Error, Mmap, ReadOptions, Reason, Route, evict, residency};
+use gpumap::{Error, Mmap, ReadOptions, Reason, Route, evict, residency, warm};
 
 use crate::child::{in_child, mounted, overlay, own_mounts, this_test};
-use crate::scene::{MIB, Scene, cool, count, eventually, fill, need, pages_of, pread, warm};
+use crate::scene::{MIB, Scene, cool, count, eventually, fill, need, pages_of, pread};
 
 const LEN: u64 = 4 * MIB;
 const README: &str = include_str!("../../README.md");
@@ -106,15 +106,20 @@ fn row(name: &str, folder: &Path) -> String {
     if !path.exists() {
         fill(&path, LEN);
     }
-    let cells = [status(&path), dropped(&path), direct(&path), mapped(&path)];
+    let cells = [
+        status(&path),
+        dropped(&path),
+        warmed(&path),
+        direct(&path),
+        mapped(&path),
+    ];
     format!("| {name} | {} |", cells.join(" | "))
 }
 
 fn status(path: &Path) -> String {
-    warm(path);
     let mut told = None;
     eventually("status to agree with mincore", || {
-        warm(path);
+        crate::scene::warm(path);
         let now = residency::of(path).unwrap();
         told = now.source;
         now.is_warm() && now.resident == Some(count(&pages_of(path)))
@@ -135,6 +140,17 @@ fn dropped(path: &Path) -> String {
         .map(|cause| cause.kind.to_string())
         .collect();
     format!("stays: {}", kinds.join(", "))
+}
+
+fn warmed(path: &Path) -> String {
+    let mut read = 0;
+    eventually("a warming to agree with mincore", || {
+        let now = warm::file(path).unwrap();
+        read += now.read_bytes;
+        now.is_warm() && count(&pages_of(path)) == now.after.pages
+    });
+    let cell = if read == 0 { "is there" } else { "comes" };
+    cell.to_owned()
 }
 
 fn direct(path: &Path) -> String {
@@ -266,7 +282,7 @@ fn a_loop_device_keeps_what_was_dropped_above() {
         let (path, image) = (seen.join("f"), folder.join("image"));
         fill(&path, LEN);
         cool(&path);
-        warm(&path);
+        crate::scene::warm(&path);
         assert!(evict::file(&path).unwrap().is_cold());
         let below = residency::of(&image).unwrap();
         assert!(below.resident >= Some(LEN / below.page_size), "{below:?}");

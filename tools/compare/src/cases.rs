@@ -11,6 +11,7 @@ use crate::pairs::{Series, Target, measure};
 use crate::raw;
 use crate::scene::{LARGE, SMALL, Scene, warm};
 use crate::storage;
+use crate::warming;
 
 /// One comparison.
 pub(crate) struct Case {
@@ -98,6 +99,20 @@ pub(crate) static ALL: &[Case] = &[
         peer: "fio io_uring, O_DIRECT, best of 25 configurations",
         target: Target::Ratio(0.95),
         run: |scene, pairs, _| storage::in_order(scene, pairs, false),
+    },
+    Case {
+        name: "warm-pread-loop",
+        what: "1 GiB cold, read into the page cache, verified",
+        peer: "pread loop",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, _| warming::beside_pread(scene, pairs),
+    },
+    Case {
+        name: "warm-vmtouch",
+        what: "the whole process: 1 GiB cold, read into the page cache",
+        peer: "vmtouch -t",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| warming::beside_vmtouch(scene, pairs, cachectl),
     },
     Case {
         name: "evict",
@@ -376,7 +391,7 @@ fn says_all_cached(path: &Path, cachectl: &Path) -> Result<(), String> {
     Err(format!("{} does not say {all}", cachectl.display()))
 }
 
-fn process(command: &mut Command) -> Result<f64, String> {
+pub(crate) fn process(command: &mut Command) -> Result<f64, String> {
     let name = command.get_program().display().to_string();
     timed(|| {
         let status = command.stdout(Stdio::null()).status();

@@ -9,6 +9,7 @@ mod raw;
 mod record;
 mod scene;
 mod storage;
+mod warming;
 
 use std::process::ExitCode;
 

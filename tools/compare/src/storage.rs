@@ -146,7 +146,7 @@ fn offsets_for_fio(path: &Path, rows: &[Range<u64>]) -> Result<tempfile::NamedTe
     Ok(log)
 }
 
-fn cold(path: &Path) -> Result<(), String> {
+pub(crate) fn cold(path: &Path) -> Result<(), String> {
     let gone = evict::file(path).map_err(said)?;
     if gone.is_cold() {
         Ok(())
