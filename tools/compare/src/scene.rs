@@ -12,6 +12,7 @@ pub(crate) struct Scene {
     dir: std::path::PathBuf,
     small: OnceLock<NamedTempFile>,
     large: OnceLock<NamedTempFile>,
+    best_fio: OnceLock<Vec<String>>,
 }
 
 /// Bytes of the small file.
@@ -25,12 +26,24 @@ impl Scene {
             dir: dir.to_owned(),
             small: OnceLock::new(),
             large: OnceLock::new(),
+            best_fio: OnceLock::new(),
         })
     }
 
     /// A file of 1 GiB, cached.
     pub(crate) fn small(&self) -> Result<&Path, String> {
         cached(&self.small, &self.dir, SMALL)
+    }
+
+    /// The options with which fio reads the small file fastest; looked for once.
+    pub(crate) fn best_fio(
+        &self,
+        look: impl FnOnce() -> Result<Vec<String>, String>,
+    ) -> Result<&[String], String> {
+        if self.best_fio.get().is_none() {
+            let _ = self.best_fio.set(look()?);
+        }
+        Ok(self.best_fio.get().map_or(&[], Vec::as_slice))
     }
 
     /// A file of 4 GiB, cached.

@@ -75,7 +75,7 @@ pub(crate) fn in_order(scene: &Scene, pairs: usize, aligned: bool) -> Result<Ser
     // What malloc gives for large memory starts 16 bytes behind a page.
     let skew = if aligned { 0 } else { 16 };
     let into = &mut memory.bytes()[skew..skew + (1 << 30)];
-    let best = best_of_fio(path)?;
+    let best = scene.best_fio(|| best_of_fio(path))?;
     let best: Vec<&str> = best.iter().map(String::as_str).collect();
     measure(
         pairs,
