@@ -13,7 +13,7 @@ use crate::request::{Cursor, ReadOptions, Route, Rows};
 use crate::residency::Counter;
 use crate::route::{Ask, Failure, Source, buffered, direct, gds, mapped};
 use crate::runtime::Runtime;
-use crate::sys::{self, DirectAlignment, HostSliceMut, Moved};
+use crate::sys::{self, DirectAlignment, HostSliceMut, Moved, StorageReads};
 
 /// One call: what is read, from where, and how.
 pub(crate) struct Request<'r> {
@@ -161,19 +161,13 @@ impl<'d> Run<'_, 'd> {
     /// What every thread does: take pieces until there are none or one has failed.
     fn work(&self) {
         let measure = self.request.options.measure;
-        let before = if measure {
-            sys::thread_storage_read_bytes()
-        } else {
-            None
-        };
+        let before = measure.then(StorageReads::now).flatten();
         while let Some((piece, destination)) = self.next_piece() {
             self.move_piece(&piece, destination);
         }
         if measure {
-            let after = sys::thread_storage_read_bytes();
-            let read = before
-                .zip(after)
-                .map(|(before, after)| after.saturating_sub(before));
+            let counts = before.zip(StorageReads::now());
+            let read = counts.map(|(before, after)| after.since(&before));
             let mut outcome = lock(&self.outcome);
             let total = &mut outcome.report.storage_read_bytes;
             *total = total.zip(read).map(|(total, read)| total + read);

@@ -194,7 +194,8 @@ pub struct Report {
     /// What was resident before; `None` unless measured and known.
     pub residency_before: Option<ResidentPages>,
     /// Bytes that the threads of this read caused to be read from storage, read-ahead included;
-    /// `None` unless measured and known. Source: `read_bytes` of `/proc/thread-self/io`.
+    /// `None` unless measured and known. Source: `read_bytes` of `/proc/self/task/*/io`, of these
+    /// threads and of the kernel's that work for their rings.
     pub storage_read_bytes: Option<u64>,
     pub(crate) routes: [RouteUse; Route::ALL.len()],
     pub(crate) reasons: [Option<Reason>; Route::ALL.len()],

@@ -28,7 +28,7 @@ pub(crate) use file::{
 };
 pub(crate) use file_system::{Family, FileSystem};
 pub(crate) use host_slice::HostSliceMut;
-pub(crate) use io_account::{process_storage_read_bytes, thread_storage_read_bytes};
+pub(crate) use io_account::{StorageReads, process_storage_read_bytes, thread_storage_read_bytes};
 pub(crate) use mapping::{Mapping, vm_readv_refused};
 #[cfg(test)]
 pub(crate) use queue::adverse;

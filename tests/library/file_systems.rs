@@ -158,8 +158,10 @@ fn direct(path: &Path) -> String {
     evict::file(path).unwrap();
     let map = Mmap::open(path).unwrap();
     let mut bytes = vec![0u8; LEN as usize];
-    match map.read_with(.., &mut bytes, ReadOptions::new().route(Route::Direct)) {
-        Ok(_) => {
+    let options = ReadOptions::new().route(Route::Direct).measure(true);
+    match map.read_with(.., &mut bytes, options) {
+        Ok(report) => {
+            assert_eq!(report.storage_read_bytes, Some(LEN));
             assert!(bytes == expected);
             assert_eq!(count(&pages_of(path)), 0, "filled the cache");
             "past the cache".to_owned()
