@@ -106,6 +106,7 @@ pub(crate) fn plan(
         _ if other == route => None,
         Err(reason) => Some(reason),
         Ok(_) if named.is_some() => Some(Reason::AnotherNamed),
+        Ok(_) if bytes == 0 => Some(Reason::NothingAsked),
         Ok(dearer) => Some(Reason::Slower {
             nanoseconds: dearer.nanoseconds,
             taken_nanoseconds: cost.nanoseconds,
@@ -271,6 +272,9 @@ mod tests {
                 let best = costs.iter().flatten().min();
                 prop_assert_eq!(costs[taken[0].index()].as_ref(), best);
             }
+            let is_slower = |route| matches!(plan.reason(route), Some(Reason::Slower { .. }));
+            let others = costs.iter().flatten().count() > 1 && named.is_none() && bytes > 0;
+            prop_assert_eq!(Route::ALL.into_iter().any(is_slower), others);
         }
     }
 

@@ -65,6 +65,8 @@ pub enum Reason {
         /// The alignment in bytes.
         align: u32,
     },
+    /// No bytes are asked for, so that no route is slower than another.
+    NothingAsked,
     /// Another route is expected to be faster.
     Slower {
         /// Nanoseconds expected by this route.
@@ -117,6 +119,7 @@ impl std::fmt::Display for Reason {
                     "its reads take {align} bytes at least, more than GPUMAP_PIECE allows"
                 )
             }
+            Self::NothingAsked => f.write_str("no bytes are asked for"),
             Self::Slower {
                 nanoseconds,
                 taken_nanoseconds,

@@ -43,6 +43,15 @@ fn pieces_tile_the_destination_and_every_route_is_explained() {
 }
 
 #[test]
+fn where_nothing_is_asked_for_no_route_is_slower() {
+    let scene = Scene::new();
+    scene.file("a", 5000);
+    let (pieces, total) = planned(&scene.say("plan a --json --range 7-7").ends(0));
+    assert_eq!((pieces.len(), total.bytes), (0, Some(0)));
+    assert_eq!(total.reasons["mapped"], "no bytes are asked for");
+}
+
+#[test]
 fn rows_are_planned_too() {
     let scene = Scene::new();
     scene.file("a", 100_000);
