@@ -105,7 +105,7 @@ impl Status<'_> {
         let share = match (now.resident, now.untold) {
             (Some(resident), _) => {
                 let share = percent(resident, now.pages);
-                format!("{resident} of {} pages ({share}) are resident", now.pages)
+                format!("{now} ({share}) are resident")
             }
             (None, Some(untold)) => format!("unknown: {untold}"),
             (None, None) => "unknown".to_owned(),
@@ -187,7 +187,7 @@ fn record(path: &Path, now: &Residency) -> FileRecord {
 }
 
 fn row(out: &Out, now: &Residency, name: &str) -> String {
-    let length = size(now.file_len);
+    let length = size(now.range.len());
     let Some(resident) = now.resident else {
         let pages = format!("unknown/{}", now.pages);
         return format!("{pages:>21} {:>7} {length:>10}  {:18}  {name}", "", "");

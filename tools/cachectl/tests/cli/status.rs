@@ -133,6 +133,11 @@ fn a_range_is_counted_alone() {
         (part.offset_bytes, part.len_bytes),
         (Some(960 << 10), Some(64 << 10))
     );
+    let shown = scene.say("status --range 960K- a").ends(0).out;
+    assert!(
+        shown.contains(" 64.0 KiB ") && !shown.contains("MiB"),
+        "{shown}"
+    );
     let (files, _) = scene.say("status --json --range 0-2M a").ends(2).files();
     assert!(
         files[0]
