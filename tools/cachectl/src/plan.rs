@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpumap::{Plan, ReadOptions, Route, Settings};
+use gpumap::{Plan, ReadOptions, Reason, Route, Settings};
 
 use crate::args::PlanArgs;
 use crate::json::{Name, PlanRecord, PlanTotalRecord};
@@ -61,16 +61,16 @@ fn told(name: Name, plan: &Plan, out: &Out) {
         name,
         bytes: Some(plan.bytes()),
         pieces: Some(plan.pieces().len() as u64),
-        reasons: reasons(|route| plan.reason(route).map(|reason| reason.to_string())),
+        reasons: reasons(|route| plan.reason(route)),
         error: None,
     });
 }
 
 /// Why routes were not taken, by their names.
-pub(crate) fn reasons(of: impl Fn(Route) -> Option<String>) -> BTreeMap<String, String> {
+pub(crate) fn reasons(of: impl Fn(Route) -> Option<Reason>) -> BTreeMap<String, String> {
     Route::ALL
         .into_iter()
-        .filter_map(|route| Some((route.to_string(), of(route)?)))
+        .filter_map(|route| Some((route.to_string(), words::reason_of(of(route)?))))
         .collect()
 }
 
@@ -92,6 +92,7 @@ fn table(plan: &Plan, out: &Out) {
     }
     for route in refused {
         if let Some(reason) = plan.reason(route) {
+            let reason = words::reason_of(reason);
             out.line(format!("  not {route}: {reason}"));
         }
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use gpumap::Error;
+use gpumap::{Error, Reason};
 
 pub(crate) fn of(error: &Error) -> String {
     match error {
@@ -28,7 +28,38 @@ pub(crate) fn of(error: &Error) -> String {
                 path.display()
             )
         }
+        Error::Route {
+            path,
+            route,
+            reason,
+        } => format!(
+            "{}: the route {route} cannot be taken: {}; name another route, or none",
+            path.display(),
+            reason_of(*reason)
+        ),
         other => other.to_string(),
+    }
+}
+
+/// The same for why a route is not taken.
+pub(crate) fn reason_of(reason: Reason) -> String {
+    match reason {
+        Reason::MappingStale => {
+            "the file was changed just now, and on its stacked file system the mapping may show it \
+             as it was; run the command again"
+                .to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// An error about a file that the user knows by another name than the library does.
+pub(crate) fn naming(name: &str, error: &Error) -> String {
+    let said = of(error);
+    let path = error.path().map(|path| path.display().to_string());
+    match path.and_then(|path| said.strip_prefix(&path)) {
+        Some(rest) => format!("{name}{rest}"),
+        None => said,
     }
 }
 
@@ -80,5 +111,22 @@ mod tests {
             shrank.contains("only 2 were there") && !shrank.contains("()"),
             "{shrank}"
         );
+        let stale = of(&Error::Route {
+            path: "a".into(),
+            route: gpumap::Route::Mapped,
+            reason: Reason::MappingStale,
+        });
+        let reason = reason_of(Reason::MappingStale);
+        assert!(stale.contains(&reason) && !stale.contains("()"), "{stale}");
+        assert!(reason.ends_with("run the command again"), "{reason}");
+    }
+
+    #[test]
+    fn a_file_goes_by_the_name_that_it_was_given() {
+        let error = Error::Overflow {
+            path: "/long/way/to/a".into(),
+        };
+        let said = naming("to/a", &error);
+        assert!(said.starts_with("to/a: the lengths"), "{said}");
     }
 }

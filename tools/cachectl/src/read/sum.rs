@@ -24,7 +24,7 @@ impl Sum {
         for route in Route::ALL {
             add_route(sum, route, report);
         }
-        for (route, reason) in reasons(|route| report.reason(route).map(|r| r.to_string())) {
+        for (route, reason) in reasons(|route| report.reason(route)) {
             sum.reasons.entry(route).or_insert(reason);
         }
         sum.fallbacks
