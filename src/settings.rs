@@ -219,13 +219,27 @@ impl Settings {
     /// # Errors
     /// The first variable whose value is not accepted.
     pub fn from_env() -> Result<Self, SettingError> {
+        let (settings, errors) = Self::from_env_tolerant();
+        errors.into_iter().next().map_or(Ok(settings), Err)
+    }
+
+    /// The same, but a variable whose value is not accepted leaves the default; and an error for
+    /// each of these, in the order of [`KEYS`].
+    ///
+    /// ```
+    /// let (settings, errors) = gpumap::Settings::from_env_tolerant();
+    /// println!("{} workers; {} settings are not accepted", settings.workers(), errors.len());
+    /// ```
+    #[must_use]
+    pub fn from_env_tolerant() -> (Self, Vec<SettingError>) {
         let mut settings = Self::default();
-        for key in &KEYS {
-            if let Some(value) = std::env::var_os(key.name) {
-                settings.store(key.name, &value.to_string_lossy(), Origin::Environment)?;
-            }
-        }
-        Ok(settings)
+        let mut store = |key: &Key| {
+            let value = std::env::var_os(key.name)?;
+            let stored = settings.store(key.name, &value.to_string_lossy(), Origin::Environment);
+            stored.err()
+        };
+        let errors = KEYS.iter().filter_map(&mut store).collect();
+        (settings, errors)
     }
 
     /// Sets one key by its name, to a value as it would stand in the environment.

@@ -311,13 +311,8 @@ pub(crate) struct BenchArgs {
     /// Where the bytes go: host, or gpu:N
     #[arg(long, default_value = "host")]
     pub(crate) to: To,
-    /// Routes: auto, buffered, mapped, direct, gds
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "auto"
-    )]
+    /// Routes: auto, buffered, mapped, direct, gds [default: GPUMAP_ROUTE]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) routes: Vec<RouteChoice>,
     /// Threads of a read, the caller's among them [default: GPUMAP_WORKERS]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = threads)]

@@ -312,6 +312,11 @@ pub struct ResidentRecord {
 /// `bench`: one run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SampleRecord {
+    /// The file; not there for a temporary one, which has no name.
+    #[serde(flatten)]
+    pub name: Option<Name>,
+    /// The kind of its file system, such as `ext4`.
+    pub file_system: Option<String>,
     /// `cold` or `warm`.
     pub state: String,
     /// `seq` or `random`.
@@ -320,7 +325,7 @@ pub struct SampleRecord {
     pub block_bytes: u64,
     /// `host` or `gpu:N`.
     pub destination: String,
-    /// The route asked for, or `auto`.
+    /// The route asked for, by `--routes` or the setting, or `auto`.
     pub route: String,
     /// The route that was taken.
     pub route_taken: Option<String>,
@@ -349,8 +354,15 @@ pub struct SampleRecord {
 }
 
 /// `bench`: all runs of one combination. Times are those of valid samples only.
+///
+/// Where nothing could be measured at all there is one such record, with the error and no labels.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SummaryRecord {
+    /// The file; not there for a temporary one, which has no name.
+    #[serde(flatten)]
+    pub name: Option<Name>,
+    /// The kind of its file system, such as `ext4`.
+    pub file_system: Option<String>,
     /// `cold` or `warm`.
     pub state: String,
     /// `seq` or `random`.
@@ -359,7 +371,7 @@ pub struct SummaryRecord {
     pub block_bytes: u64,
     /// `host` or `gpu:N`.
     pub destination: String,
-    /// The route asked for, or `auto`.
+    /// The route asked for, by `--routes` or the setting, or `auto`.
     pub route: String,
     /// Threads that may have worked on it.
     pub workers: u64,
@@ -384,6 +396,8 @@ pub struct SummaryRecord {
     /// What speaks against taking the times for what they seem to be.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// What went wrong first.
+    pub error: Option<String>,
 }
 
 /// `plan`: bytes that lie together in the destination and go by one route.
@@ -434,6 +448,9 @@ pub struct SettingRecord {
     pub unit: String,
     /// What it does.
     pub doc: String,
+    /// What is wrong with the value in the environment; `value` is then the default.
+    #[serde(default)]
+    pub error: Option<String>,
 }
 
 /// `doctor`: one fact about the machine or a file.

@@ -28,7 +28,7 @@ mod words;
 use std::io::Write;
 use std::process::ExitCode;
 
-use args::{Cli, Command, NameArgs};
+use args::{Cli, Command, NameArgs, StatusArgs, WarmArgs};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use gpumap::Runtime;
@@ -62,31 +62,34 @@ fn refuse(error: &clap::Error) -> ! {
 /// What the definitions of the command line cannot say. Ends the program as they do.
 fn check(cli: &Cli) {
     let nothing_named = |names: &NameArgs| names.files.is_empty() && names.files_from.is_none();
-    let wrong = match &cli.command {
-        Command::Status(args) if nothing_named(&args.names) => {
-            "name a file, or a directory with -r, or use --files-from"
+    let named = match &cli.command {
+        Command::Status(StatusArgs { names, .. }) | Command::Warm(WarmArgs { names, .. }) => {
+            Some(names)
         }
-        Command::Evict(args) if nothing_named(&args.names) && !args.system => {
-            "name a file, or a directory with -r, or use --files-from"
-        }
-        Command::Warm(args) if nothing_named(&args.names) => {
-            "name a file, or a directory with -r, or use --files-from"
-        }
-        Command::Status(args) if args.map && cli.style.json => {
-            "--map is for people; it cannot be used with --json"
-        }
+        Command::Evict(args) if !args.system => Some(&args.names),
+        _ => None,
+    };
+    let (kind, wrong) = match &cli.command {
+        _ if named.is_some_and(nothing_named) => (
+            ErrorKind::MissingRequiredArgument,
+            "name a file, or a directory with -r, or use --files-from",
+        ),
+        Command::Status(args) if args.map && cli.style.json => (
+            ErrorKind::ArgumentConflict,
+            "--map is for people; it cannot be used with --json",
+        ),
         _ => return,
     };
-    Cli::command()
-        .error(ErrorKind::MissingRequiredArgument, wrong)
-        .exit()
+    Cli::command().error(kind, wrong).exit()
 }
 
+/// A bad setting is told by every command, whether it uses it or not.
 fn run(command: Command, out: &Out) -> Outcome {
-    // First of all, so that a bad setting is told by every command, whether it uses it or not.
-    let runtime = match Runtime::global() {
-        Ok(runtime) => runtime,
-        Err(error) => {
+    let runtime = match (&command, Runtime::global()) {
+        (_, Ok(runtime)) => runtime,
+        // They are told one by one.
+        (Command::Settings, Err(_)) => return settings::run(out),
+        (_, Err(error)) => {
             out.problem(&error);
             return Outcome::Failed;
         }
@@ -98,8 +101,8 @@ fn run(command: Command, out: &Out) -> Outcome {
         Command::Warm(args) => warm::run(&args, out),
         Command::Read(args) => read::run(&args, settings, out),
         Command::Plan(args) => plan::run(&args, settings, out),
-        Command::Bench(args) => bench::run(&args, out),
+        Command::Bench(args) => bench::run(&args, &settings, out),
         Command::Doctor(args) => doctor::run(&args, &runtime, out),
-        Command::Settings => settings::run(&settings, out),
+        Command::Settings => settings::run(out),
     }
 }

@@ -4,18 +4,21 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use gpumap::Settings;
-use gpumap::settings::{KEYS, Key, Origin};
+use gpumap::settings::{KEYS, Key, Origin, SettingError};
 
 use crate::json::SettingRecord;
-use crate::out::{Hue, Out, shown};
+use crate::out::{Hue, Out, printable, shown};
 use crate::outcome::Outcome;
 
-pub(crate) fn run(settings: &Settings, out: &Out) -> Outcome {
+/// A bad value hides none of the others.
+pub(crate) fn run(out: &Out) -> Outcome {
+    let (settings, errors) = Settings::from_env_tolerant();
     for (key, value, origin) in settings.entries() {
+        let error = errors.iter().find(|error| error.key == key.name);
         if out.json() {
-            out.record(record(key, value, origin));
+            out.record(record(key, value, origin, error));
         } else {
-            entry(key, &value, origin, out);
+            entry(key, &value, origin, error, out);
         }
     }
     for name in std::env::vars_os().map(|(name, _)| name).filter(is_unknown) {
@@ -24,7 +27,11 @@ pub(crate) fn run(settings: &Settings, out: &Out) -> Outcome {
             "{name} is set, but is no setting; look for a slip in its name"
         ));
     }
-    Outcome::Done
+    if errors.is_empty() {
+        Outcome::Done
+    } else {
+        Outcome::Failed
+    }
 }
 
 /// Looks like a setting, and is none. Those of the tests are for the tests.
@@ -34,7 +41,7 @@ fn is_unknown(name: &OsString) -> bool {
     ours && KEYS.iter().all(|key| key.name != name)
 }
 
-fn record(key: &Key, value: String, origin: Origin) -> SettingRecord {
+fn record(key: &Key, value: String, origin: Origin, error: Option<&SettingError>) -> SettingRecord {
     SettingRecord {
         key: key.name.to_owned(),
         value,
@@ -42,10 +49,11 @@ fn record(key: &Key, value: String, origin: Origin) -> SettingRecord {
         default: key.default.to_owned(),
         unit: key.unit.to_owned(),
         doc: key.doc.to_owned(),
+        error: error.map(ToString::to_string),
     }
 }
 
-fn entry(key: &Key, value: &str, origin: Origin, out: &Out) {
+fn entry(key: &Key, value: &str, origin: Origin, error: Option<&SettingError>, out: &Out) {
     let hue = if origin == Origin::Default {
         Hue::Dim
     } else {
@@ -53,6 +61,11 @@ fn entry(key: &Key, value: &str, origin: Origin, out: &Out) {
     };
     let origin = out.paint(hue, &format!("({origin})"));
     out.line(format!("{} = {value} {origin}", key.name));
+    if let Some(error) = error {
+        let given = printable(&format!("not accepted: {:?}", error.value));
+        out.line(format!("    {}", out.paint(Hue::Bad, &given)));
+        out.problem(error);
+    }
     out.line(format!("    {}", key.doc));
     out.line(format!(
         "    unit: {}; default: {}; accepted: {}",

@@ -247,6 +247,10 @@ fn a_route_that_cannot_be_taken_does_not_stop_the_others() {
     let (status, samples, summaries) = records(&args);
     assert_eq!(status, Some(2));
     assert_eq!(samples.len(), 8);
+    for summary in &summaries {
+        let is_told = summary.error.as_ref().is_some_and(|it| it.contains("gds"));
+        assert_eq!(is_told, summary.route == "gds", "{summary:?}");
+    }
     for sample in &samples {
         assert_eq!(sample.valid, sample.route == "buffered", "{sample:?}");
         assert_eq!(sample.error.is_some(), sample.route == "gds", "{sample:?}");
@@ -261,8 +265,73 @@ fn a_route_that_cannot_be_taken_does_not_stop_the_others() {
     let shown = text(&output.stdout);
     assert!(shown.contains("error: cannot be taken:"), "{shown}");
     let said = text(&output.stderr);
-    assert!(said.contains("gds"), "{said}");
+    assert!(
+        said.contains("a temporary file in") && said.contains("gds"),
+        "{said}"
+    );
     assert_eq!(said.lines().count(), 1, "told once: {said}");
+}
+
+#[test]
+fn records_and_errors_name_the_file_as_it_was_given() {
+    let folder = folder();
+    file_in(folder.path(), 1 << 20)
+        .persist(folder.path().join("a"))
+        .unwrap();
+    let here = |words: &str, status| {
+        let mut command = program(&words.split(' ').collect::<Vec<_>>());
+        let output = command.current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        output
+    };
+    let output = here("a --json --states warm --patterns seq --samples 1", 0);
+    let lines = text(&output.stdout);
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+    for line in lines.lines() {
+        let (name, file_system) = match serde_json::from_str::<Line>(line).unwrap().record {
+            Record::Sample(it) => (it.name, it.file_system),
+            Record::Summary(it) => (it.name, it.file_system),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(name.unwrap().path, "a");
+        assert!(file_system.is_some_and(|kind| !kind.is_empty()), "{line}");
+    }
+    let words = "a --states warm --patterns seq --samples 1 --routes gds";
+    let said = text(&here(words, 2).stderr);
+    assert!(said.starts_with("cachectl: a: the route gds"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_be_measured_is_one_record() {
+    let output = bench(&["--json", "absent"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr), "");
+    let shown = text(&output.stdout);
+    let Record::Summary(record) = serde_json::from_str::<Line>(&shown).unwrap().record else {
+        panic!("{shown}")
+    };
+    assert_eq!(record.name.unwrap().path, "absent");
+    assert!(record.error.unwrap().contains("check the name"));
+}
+
+#[test]
+fn the_route_of_the_setting_is_named_as_if_it_were_asked_for() {
+    let folder = folder();
+    let args = |more| {
+        let mut args = small(folder.path(), &["--states", "warm", "--json"]);
+        args.extend::<&[&str]>(more);
+        let output = program(&args)
+            .env("GPUMAP_ROUTE", "mapped")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        text(&output.stdout)
+    };
+    let shown = args(&[]);
+    assert_eq!(shown.matches("\"route\":\"mapped\"").count(), 6, "{shown}");
+    let shown = args(&["--routes", "auto"]);
+    assert_eq!(shown.matches("\"route\":\"auto\"").count(), 6, "{shown}");
+    assert!(!shown.contains("mapped"), "{shown}");
 }
 
 #[test]

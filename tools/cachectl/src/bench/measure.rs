@@ -49,11 +49,15 @@ pub(crate) fn sample(
         subject,
         ready,
         rows: ready.rows_of(subject.used, seed.wrapping_add(number)),
-        record: ready.cell.labels(),
+        record: SampleRecord {
+            name: subject.name(),
+            file_system: subject.file_system(),
+            ..ready.cell.labels()
+        },
     };
     let (taken, problem) = match run.measure(number, destination) {
         Ok(taken) => (taken, None),
-        Err(problem) => (None, Some(problem)),
+        Err(problem) => (None, Some(problem.of(subject))),
     };
     let mut record = run.record;
     record.valid = problem.is_none() && record.void_reason.is_none();

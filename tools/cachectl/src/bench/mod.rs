@@ -17,7 +17,7 @@ mod table;
 
 use std::path::Path;
 
-use gpumap::{Settings, facts};
+use gpumap::Settings;
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::args::BenchArgs;
@@ -33,15 +33,23 @@ use subject::Subject;
 use table::Measured;
 
 /// Runs it.
-pub(crate) fn run(args: &BenchArgs, out: &Out) -> Outcome {
-    bench(args, out).unwrap_or_else(|problem| {
-        out.problem(&problem);
+pub(crate) fn run(args: &BenchArgs, settings: &Settings, out: &Out) -> Outcome {
+    bench(args, settings, out).unwrap_or_else(|problem| {
+        if out.json() {
+            out.record(SummaryRecord {
+                name: args.file.as_ref().map(|name| Path::new(name).into()),
+                error: Some(problem.to_string()),
+                ..SummaryRecord::default()
+            });
+        } else {
+            out.problem(&problem);
+        }
         Outcome::Failed
     })
 }
 
 /// Everything that can be refused is refused before a temporary file is made.
-fn bench(args: &BenchArgs, out: &Out) -> Result<Outcome, Problem> {
+fn bench(args: &BenchArgs, settings: &Settings, out: &Out) -> Result<Outcome, Problem> {
     args.to.check().map_err(Problem::Destination)?;
     if args.size == Some(0) {
         return Err(Problem::Option {
@@ -50,7 +58,6 @@ fn bench(args: &BenchArgs, out: &Out) -> Result<Outcome, Problem> {
             accepted: "1 byte or more".to_owned(),
         });
     }
-    let settings = Settings::from_env().map_err(gpumap::Error::from)?;
     let named = args
         .file
         .as_ref()
@@ -59,8 +66,8 @@ fn bench(args: &BenchArgs, out: &Out) -> Result<Outcome, Problem> {
     let used = named
         .as_ref()
         .map_or(args.size.unwrap_or(subject::DEFAULT_BYTES), |it| it.used);
-    let cells = lists(args, &settings).multiply();
-    let ready = prepare::prepare(&cells, &settings, used, page_size(), args.rows)?;
+    let cells = lists(args, settings).multiply();
+    let ready = prepare::prepare(&cells, settings, used, page_size(), args.rows)?;
     let largest = ready.iter().map(|cell| cell.bytes).max().unwrap_or(0);
     let destination = Destination::new(largest)?;
     out.line("destination: host memory, the only one that this version reads into");
@@ -84,7 +91,11 @@ fn lists(args: &BenchArgs, settings: &Settings) -> Lists {
         states: args.states.clone(),
         patterns: Pattern::ALL.into_iter().filter(is_asked).collect(),
         blocks: args.blocks.clone(),
-        routes: args.routes.iter().map(|choice| choice.0).collect(),
+        routes: if args.routes.is_empty() {
+            vec![settings.route()]
+        } else {
+            args.routes.iter().map(|choice| choice.0).collect()
+        },
         workers: if args.workers.is_empty() {
             vec![settings.workers()]
         } else {
@@ -125,7 +136,9 @@ fn measure_all(
                 && !told.contains(error)
             {
                 progress.hide();
-                out.problem(error);
+                if !out.json() {
+                    out.problem(error);
+                }
                 told.push(error.clone());
             }
             cell.samples.push(sample);
@@ -136,13 +149,11 @@ fn measure_all(
 }
 
 fn tell(out: &Out, subject: &Subject, cells: &[Measured]) {
-    let file = facts::of(&subject.file).ok();
-    let lower_caches = file
-        .as_ref()
-        .and_then(|it| it.lower_caches.value.as_deref());
-    let notes = table::notes(cells, lower_caches.unwrap_or_default());
+    let notes = table::notes(subject, cells);
     for (cell, notes) in cells.iter().zip(&notes) {
         out.record(SummaryRecord {
+            name: subject.name(),
+            file_system: subject.file_system(),
             notes: notes.clone(),
             ..cell.summary()
         });
@@ -150,7 +161,7 @@ fn tell(out: &Out, subject: &Subject, cells: &[Measured]) {
     for line in table::table(cells) {
         out.line(line);
     }
-    for line in table::facts(subject, file.as_ref(), page_size(), cells) {
+    for line in table::facts(subject, page_size(), cells) {
         out.line(line);
     }
     for line in table::warnings(cells, &notes) {

@@ -94,7 +94,8 @@ impl<'s> Runtimes<'s> {
     }
 }
 
-/// The setting for threads bounds what a read may ask for, so it is set too.
+/// The setting for threads bounds what a read may ask for, so it is set too. The setting for the
+/// route has had its say in the cells.
 fn runtime(mut settings: Settings, piece: Option<u64>, workers: usize) -> Result<Runtime, Problem> {
     settings
         .set("GPUMAP_WORKERS", &workers.to_string())
@@ -103,6 +104,9 @@ fn runtime(mut settings: Settings, piece: Option<u64>, workers: usize) -> Result
             value: error.value,
             accepted: error.accepted,
         })?;
+    settings
+        .set("GPUMAP_ROUTE", "auto")
+        .map_err(gpumap::Error::from)?;
     if let Some(piece) = piece {
         settings
             .set("GPUMAP_PIECE", &piece.to_string())

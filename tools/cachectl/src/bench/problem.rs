@@ -4,12 +4,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::check::Difference;
+use super::subject::Subject;
+use crate::words;
 
 /// Why nothing can be measured, or not this sample.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
-    #[error("{}", crate::words::of(.0))]
+    #[error("{}", words::of(.0))]
     Library(#[from] gpumap::Error),
+    #[error("{}", words::naming(.file, .error))]
+    Sample { file: String, error: gpumap::Error },
     #[error("{}: {call} failed: {source}; check the name and the permissions, or name another file", path.display())]
     Call {
         path: PathBuf,
@@ -73,12 +77,24 @@ impl Problem {
         }
     }
 
+    /// The library knows an open file by another name than the user.
+    pub(crate) fn of(self, subject: &Subject) -> Self {
+        match self {
+            Self::Library(error) => Self::Sample {
+                file: subject.called(),
+                error,
+            },
+            other => other,
+        }
+    }
+
     /// In a table, under which the file stands.
     pub(crate) fn brief(&self) -> String {
         match self {
-            Self::Library(gpumap::Error::Route { reason, .. }) => {
-                format!("cannot be taken: {reason}")
-            }
+            Self::Sample {
+                error: gpumap::Error::Route { reason, .. },
+                ..
+            } => format!("cannot be taken: {}", words::reason_of(*reason)),
             Self::Wrong { difference, .. } => format!("wrong bytes: {difference}"),
             other => other.to_string(),
         }

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use gpumap::MmapOptions;
+use gpumap::facts::{self, FileFacts};
 use nix::fcntl::OFlag;
 use nix::sys::statfs;
 
 use super::problem::Problem;
+use crate::json::Name;
+use crate::out::shown;
 
 /// What is read of a file of which nothing else was said, and the size of a temporary one.
 pub(crate) const DEFAULT_BYTES: u64 = 1 << 30;
@@ -33,6 +36,8 @@ pub(crate) struct Subject {
     /// How many bytes from its start are read.
     pub(crate) used: u64,
     pub(crate) temporary: bool,
+    /// Where it lies, as far as that is known.
+    pub(crate) facts: Option<FileFacts>,
 }
 
 /// Tells whether somebody wrote to the file meanwhile.
@@ -64,6 +69,7 @@ impl Subject {
             });
         }
         Ok(Self {
+            facts: facts::of(&file).ok(),
             file,
             path: path.to_owned(),
             len,
@@ -93,12 +99,34 @@ impl Subject {
         fill(&mut file, len, seed, &mut progress).map_err(failed("write"))?;
         file.sync_data().map_err(failed("fdatasync"))?;
         Ok(Self {
+            facts: facts::of(&file).ok(),
             file,
             path: folder,
             len,
             used: len,
             temporary: true,
         })
+    }
+
+    /// The name that it was given; a temporary file has none.
+    pub(crate) fn name(&self) -> Option<Name> {
+        (!self.temporary).then(|| Name::from(self.path.as_path()))
+    }
+
+    /// For a sentence.
+    pub(crate) fn called(&self) -> String {
+        let place = shown(&self.path);
+        if self.temporary {
+            format!("a temporary file in {place}")
+        } else {
+            place
+        }
+    }
+
+    /// The kind of its file system, where that is known.
+    pub(crate) fn file_system(&self) -> Option<String> {
+        let kind = self.facts.as_ref()?.file_system.value.as_ref()?;
+        Some(kind.to_string())
     }
 
     /// The version of right now.

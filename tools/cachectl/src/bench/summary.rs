@@ -19,6 +19,8 @@ pub(crate) fn summary(labels: SampleRecord, samples: &[Taken]) -> SummaryRecord 
         }
     }
     SummaryRecord {
+        name: None,
+        file_system: None,
         state: labels.state,
         pattern: labels.pattern,
         block_bytes: labels.block_bytes,
@@ -35,6 +37,7 @@ pub(crate) fn summary(labels: SampleRecord, samples: &[Taken]) -> SummaryRecord 
         storage_read_bytes: median_count(valid().filter_map(|record| record.storage_read_bytes)),
         void_reasons,
         notes: Vec::new(),
+        error: records().find_map(|record| record.error.clone()),
     }
 }
 

@@ -9,7 +9,7 @@ use super::notes::{self, Case};
 use super::problem::Problem;
 use super::subject::Subject;
 use crate::json::SummaryRecord;
-use crate::out::{printable, shown, size};
+use crate::out::{printable, size};
 use crate::units;
 
 const HEAD: [&str; COLUMNS] = [
@@ -145,27 +145,28 @@ fn align(lines: &[[String; COLUMNS]]) -> Vec<String> {
 }
 
 /// What the numbers depend on, one fact a line.
-pub(crate) fn facts(
-    subject: &Subject,
-    file: Option<&FileFacts>,
-    page_size: u64,
-    cells: &[Measured],
-) -> Vec<String> {
+pub(crate) fn facts(subject: &Subject, page_size: u64, cells: &[Measured]) -> Vec<String> {
+    let file = subject.facts.as_ref();
     let mut lines = vec![file_line(subject), cache_line(file, page_size)];
     if cells
         .iter()
         .any(|cell| cell.ready.cell.state == State::Cold)
     {
         lines.push("cold: file pages cold; lower caches and metadata not".to_owned());
-        let below = file.and_then(|file| file.lower_caches.value.as_ref());
-        let below = below.into_iter().flatten();
+        let below = lower_caches(subject).iter();
         lines.extend(below.map(|cache| printable(&format!("below: {cache}"))));
     }
     lines
 }
 
+fn lower_caches(subject: &Subject) -> &[LowerCache] {
+    let file = subject.facts.as_ref();
+    let known = file.and_then(|file| file.lower_caches.value.as_deref());
+    known.unwrap_or_default()
+}
+
 /// What speaks against the times of each cell.
-pub(crate) fn notes(cells: &[Measured], lower_caches: &[LowerCache]) -> Vec<Vec<String>> {
+pub(crate) fn notes(subject: &Subject, cells: &[Measured]) -> Vec<Vec<String>> {
     let warm_seconds = |of: &Cell| {
         let warm = Cell {
             state: State::Warm,
@@ -182,7 +183,7 @@ pub(crate) fn notes(cells: &[Measured], lower_caches: &[LowerCache]) -> Vec<Vec<
             samples: &samples,
             median_storage_bytes: measured.summary().storage_read_bytes,
             warm_seconds: warm_seconds(&measured.ready.cell),
-            lower_caches,
+            lower_caches: lower_caches(subject),
         })
     };
     cells.iter().map(notes).collect()
@@ -218,18 +219,12 @@ fn label(cell: &Cell) -> String {
 }
 
 fn file_line(subject: &Subject) -> String {
-    let place = shown(&subject.path);
-    let file = if subject.temporary {
-        format!("a temporary file in {place}")
-    } else {
-        place
-    };
     let part = if subject.used == subject.len {
         size(subject.len)
     } else {
         format!("the first {} of {}", size(subject.used), size(subject.len))
     };
-    format!("file: {file}, {part}")
+    format!("file: {}, {part}", subject.called())
 }
 
 fn cache_line(file: Option<&FileFacts>, page_size: u64) -> String {

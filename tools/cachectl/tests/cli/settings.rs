@@ -44,7 +44,6 @@ fn a_bad_value_ends_every_command_and_says_what_is_accepted() {
     let scene = Scene::new();
     scene.file("a", 5);
     for words in [
-        "settings",
         "status a",
         "evict a",
         "read a",
@@ -59,6 +58,33 @@ fn a_bad_value_ends_every_command_and_says_what_is_accepted() {
         }
         assert_eq!(said.out, "", "{words}");
     }
+}
+
+#[test]
+fn a_bad_value_hides_no_other_setting() {
+    let scene = Scene::new();
+    let bad = |words: &str| {
+        let mut command = scene.command(words.split(' '));
+        command
+            .env("GPUMAP_WORKERS", "many")
+            .env("GPUMAP_DEPTH", "0");
+        answer(command.env("GPUMAP_PIECE", "1MiB")).ends(2)
+    };
+    let said = bad("settings --json");
+    let told = settings(&said);
+    assert_eq!((told.len(), said.err.as_str()), (KEYS.len(), ""));
+    for setting in told {
+        let is_bad = ["GPUMAP_WORKERS", "GPUMAP_DEPTH"].contains(&setting.key.as_str());
+        assert_eq!(setting.error.is_some(), is_bad, "{setting:?}");
+        assert_eq!(setting.source != "default", setting.key == "GPUMAP_PIECE");
+    }
+    let said = bad("settings");
+    assert_eq!(said.out.matches("not accepted: ").count(), 2, "{said:?}");
+    assert!(said.out.contains("GPUMAP_PIECE = 1048576"), "{said:?}");
+    assert!(
+        said.err.contains("\"many\"") && said.err.contains("1 to 4096"),
+        "{said:?}"
+    );
 }
 
 #[test]
