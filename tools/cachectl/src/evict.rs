@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use gpumap::Result;
 use gpumap::evict::{self, Eviction, Options, SystemEviction};
-use gpumap::{Result, Target};
 
 use crate::args::EvictArgs;
 use crate::change::Table;
@@ -13,6 +13,7 @@ use crate::names;
 use crate::out::{Out, counted, printable, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
+use crate::ranges;
 use crate::words;
 
 pub(crate) fn run(args: &EvictArgs, out: &Out) -> Outcome {
@@ -122,11 +123,7 @@ fn drop_file(path: &Path, args: &EvictArgs) -> Result<Eviction> {
     if let Some(wait) = args.wait {
         options = options.wait(Duration::from_millis(wait));
     }
-    let target = Target::from(path);
-    options.evict(match args.range {
-        Some(range) => target.range(range.as_bounds()),
-        None => target,
-    })
+    options.evict(ranges::target(path, args.range))
 }
 
 fn record(path: &Path, gone: &Eviction) -> EvictRecord {
@@ -142,11 +139,7 @@ fn record(path: &Path, gone: &Eviction) -> EvictRecord {
         causes: gone
             .causes
             .iter()
-            .map(|cause| CauseRecord {
-                kind: cause.kind.to_string(),
-                pages: cause.pages,
-                evidence: cause.evidence.clone(),
-            })
+            .map(|cause| CauseRecord::new(cause.kind, cause.pages, &cause.evidence))
             .collect(),
         mapped_by: gone
             .mapped_by

@@ -183,6 +183,16 @@ pub struct CauseRecord {
     pub evidence: String,
 }
 
+impl CauseRecord {
+    pub(crate) fn new(kind: impl ToString, pages: Option<u64>, evidence: &str) -> Self {
+        Self {
+            kind: kind.to_string(),
+            pages,
+            evidence: evidence.to_owned(),
+        }
+    }
+}
+
 /// A process that maps the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapperRecord {

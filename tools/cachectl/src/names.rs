@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,10 @@ use walkdir::WalkDir;
 
 use crate::args::NameArgs;
 use crate::out::shown;
+
+/// The most bytes of a line in a list: far more than a path may have, and few enough that what is
+/// no list (`/dev/zero`) does not take all memory.
+const LONGEST: u64 = 64 << 10;
 
 /// A name behind which no file was found, and why.
 #[derive(Debug)]
@@ -130,10 +134,14 @@ impl Files<'_, '_> {
             Ok(reader) => reader,
             Err(error) => return (self.visit)(Err(Trouble::system(from, "open", &error))),
         };
-        for name in reader.split(end) {
+        for name in lines(reader, end) {
             match name {
                 Ok(name) if name.is_empty() => {}
                 Ok(name) => self.name(Path::new(&OsString::from_vec(name))),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    let what = format!("{error}; give a list of names, and -0 where NUL ends them");
+                    return (self.visit)(Err(Trouble::new(from, &what)));
+                }
                 Err(error) => return (self.visit)(Err(Trouble::system(from, "read", &error))),
             }
         }
@@ -146,6 +154,23 @@ pub(crate) fn open(name: &OsStr) -> io::Result<Box<dyn BufRead>> {
         return Ok(Box::new(io::stdin().lock()));
     }
     Ok(Box::new(BufReader::new(File::open(name)?)))
+}
+
+/// What stands between the bytes `end`. A line that is too long is an error, `InvalidData`; nothing
+/// that comes after an error has a meaning.
+pub(crate) fn lines(mut text: impl BufRead, end: u8) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    let mut next = move || {
+        let mut line = Vec::new();
+        let read = text.by_ref().take(LONGEST).read_until(end, &mut line)?;
+        if line.last() == Some(&end) {
+            line.pop();
+        } else if read as u64 == LONGEST {
+            let what = format!("a line has {LONGEST} bytes or more");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        Ok((read > 0).then_some(line))
+    };
+    std::iter::from_fn(move || next().transpose())
 }
 
 fn walk_trouble(root: &Path, error: walkdir::Error) -> Trouble {
@@ -166,4 +191,30 @@ pub(crate) fn brief(path: &Path) -> String {
     }
     let tail: String = name.chars().skip(letters - MOST + 1).collect();
     format!("…{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_where_they_are_told_to() {
+        let of = |text: &[u8], end| {
+            let all: io::Result<Vec<_>> = lines(text, end).collect();
+            all.unwrap()
+        };
+        assert_eq!(of(b"a\n\nb", b'\n'), [&b"a"[..], b"", b"b"]);
+        assert_eq!(of(b"a\nb\0", 0), [b"a\nb"]);
+        assert_eq!(of(b"", 0), [b""; 0]);
+        let longest = vec![b'x'; LONGEST as usize - 1];
+        let two = [&longest[..], b"\n", &longest].concat();
+        assert_eq!(of(&two, b'\n'), [&longest[..], &longest]);
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_memory_without_end() {
+        let error = lines(BufReader::new(io::repeat(0)), b'\n').next();
+        let error = error.unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
 }

@@ -1,8 +1,10 @@
 //! `--range`: a part of a file whose length is not known yet.
 
 use std::ops::Bound;
+use std::path::Path;
 use std::str::FromStr;
 
+use gpumap::Target;
 use gpumap::settings::parse_bytes;
 
 /// `4K-1M`, `100M-` (to the end), `-1G` (from the start); `..` does for `-`.
@@ -18,6 +20,15 @@ impl Bounds {
     pub(crate) fn as_bounds(self) -> (Bound<u64>, Bound<u64>) {
         let end = self.end.map_or(Bound::Unbounded, Bound::Excluded);
         (Bound::Included(self.start), end)
+    }
+}
+
+/// A file, or this part of it.
+pub(crate) fn target(path: &Path, range: Option<Bounds>) -> Target<'_> {
+    let target = Target::from(path);
+    match range {
+        Some(range) => target.range(range.as_bounds()),
+        None => target,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A file of rows: one a line, its offset and its length.
 
 use std::ffi::OsStr;
-use std::io::BufRead;
+use std::io::{self, BufRead};
 use std::ops::Range;
 use std::path::Path;
 
@@ -33,11 +33,12 @@ struct Wrong {
 fn parse(text: impl BufRead, len: u64) -> Result<Vec<Range<u64>>, Wrong> {
     let mut rows = Vec::new();
     let mut total = 0u64;
-    for (at, line) in text.lines().enumerate() {
+    for (at, line) in names::lines(text, b'\n').enumerate() {
         let wrong = |what: String| Wrong {
             line: Some(at + 1),
             what,
         };
+        let line = line.and_then(|line| String::from_utf8(line).map_err(io::Error::other));
         let line = line.map_err(|error| wrong(format!("read failed: {error}; give text")))?;
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use gpumap::Result;
 use gpumap::warm::{Options, Verified, Warmed};
-use gpumap::{Result, Target};
 
 use crate::args::WarmArgs;
 use crate::change::Table;
@@ -14,6 +14,7 @@ use crate::names;
 use crate::out::{Out, counted, percent, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
+use crate::ranges;
 use crate::words;
 
 pub(crate) fn run(args: &WarmArgs, out: &Out) -> Outcome {
@@ -70,15 +71,11 @@ impl Warm<'_> {
             });
             ControlFlow::Continue(())
         };
-        let target = Target::from(path);
         Options::new()
             .everything(self.args.everything)
             .holes(self.args.holes)
             .progress(&listener)
-            .warm(match self.args.range {
-                Some(range) => target.range(range.as_bounds()),
-                None => target,
-            })
+            .warm(ranges::target(path, self.args.range))
     }
 
     fn told(&mut self, path: &Path, warmed: &Warmed) {
@@ -162,11 +159,7 @@ fn record(path: &Path, warmed: &Warmed) -> WarmRecord {
         causes: warmed
             .causes
             .iter()
-            .map(|cause| CauseRecord {
-                kind: cause.kind.to_string(),
-                pages: cause.pages,
-                evidence: cause.evidence.clone(),
-            })
+            .map(|cause| CauseRecord::new(cause.kind, cause.pages, &cause.evidence))
             .collect(),
         seconds: Some(warmed.elapsed.as_secs_f64()),
         error: None,

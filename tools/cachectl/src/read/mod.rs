@@ -9,7 +9,7 @@ use gpumap::{Error, Mmap, ReadOptions, Report, Settings};
 use sha2::{Digest, Sha256};
 
 use crate::args::ReadArgs;
-use crate::json::{Name, ReadRecord, hex};
+use crate::json::{Name, ReadRecord, ReportRecord, hex};
 use crate::out::{Hue, Out, counted, percent, shown, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
@@ -124,21 +124,7 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
         format!(" in {}{}", units::seconds(s), speed(report.bytes, s))
     });
     out.line(format!("{name}: {}{rows}{time}", size(report.bytes)));
-    for (route, used) in &report.routes {
-        let by = used
-            .engine
-            .as_ref()
-            .map_or(String::new(), |by| format!(", by {by}"));
-        let route = out.paint(Hue::Good, route);
-        out.line(format!(
-            "  {route}: {} in {}{by}",
-            size(used.bytes),
-            counted(used.ops, "operation")
-        ));
-    }
-    for (route, reason) in &report.reasons {
-        out.line(format!("  not {route}: {reason}"));
-    }
+    routes(report, out);
     let windowed = record.len_bytes.is_some_and(|asked| asked > WINDOW);
     if windowed {
         let window = size(WINDOW);
@@ -151,23 +137,38 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
         out.line(format!("  {to} took over from {from}: {error}"));
     }
     if args.measure {
-        let each = if windowed { " each window" } else { "" };
-        let known = report.residency_before;
-        let before = known.map_or("unknown".to_owned(), |before| {
-            let share = percent(before.resident_pages, before.pages);
-            format!(
-                "{} of {} pages ({share})",
-                before.resident_pages, before.pages
-            )
-        });
-        let storage = report.storage_read_bytes.map_or("unknown".to_owned(), size);
-        out.line(format!(
-            "  resident before{each}: {before}; read from storage: {storage}"
-        ));
+        measured(report, windowed, out);
     }
     if let Some(digest) = &record.digest {
         out.line(format!("  sha256 {digest}"));
     }
+}
+
+fn routes(report: &ReportRecord, out: &Out) {
+    for (route, used) in &report.routes {
+        let by = used.engine.as_ref();
+        let by = by.map_or(String::new(), |by| format!(", by {by}"));
+        let route = out.paint(Hue::Good, route);
+        let (bytes, ops) = (size(used.bytes), counted(used.ops, "operation"));
+        out.line(format!("  {route}: {bytes} in {ops}{by}"));
+    }
+    for (route, reason) in &report.reasons {
+        out.line(format!("  not {route}: {reason}"));
+    }
+}
+
+fn measured(report: &ReportRecord, windowed: bool, out: &Out) {
+    let each = if windowed { " each window" } else { "" };
+    let before = report.residency_before.map(|before| {
+        let (resident, pages) = (before.resident_pages, before.pages);
+        format!("{resident} of {pages} pages ({})", percent(resident, pages))
+    });
+    let unknown = || "unknown".to_owned();
+    let before = before.unwrap_or_else(unknown);
+    let storage = report.storage_read_bytes.map_or_else(unknown, size);
+    out.line(format!(
+        "  resident before{each}: {before}; read from storage: {storage}"
+    ));
 }
 
 /// Nothing where nothing was read.

@@ -4,7 +4,6 @@ mod map;
 
 use std::path::Path;
 
-use gpumap::Target;
 use gpumap::residency::{self, Residency};
 
 use crate::args::StatusArgs;
@@ -12,6 +11,7 @@ use crate::json::{FileRecord, Name, TotalRecord};
 use crate::names;
 use crate::out::{Hue, Out, counted, percent, shown, size};
 use crate::outcome::Outcome;
+use crate::ranges;
 use crate::words;
 
 /// Cells of the bar in the table.
@@ -49,7 +49,7 @@ struct Status<'s> {
 
 impl Status<'_> {
     fn file(&mut self, path: &Path) {
-        match residency::of(target(path, self.args)) {
+        match residency::of(ranges::target(path, self.args.range)) {
             Ok(now) => self.told(path, &now),
             Err(error) => self.failed(path, words::of(&error)),
         }
@@ -90,7 +90,7 @@ impl Status<'_> {
         if !self.args.map || now.resident.is_none() {
             return;
         }
-        match map::of(target(path, self.args), now) {
+        match map::of(ranges::target(path, self.args.range), now) {
             Ok(Some(map)) => self.out.line(format!("{:22}{map}", "")),
             Ok(None) => self.out.line(format!("{:22}the map is unknown", "")),
             Err(error) => self.failed(path, words::of(&error)),
@@ -157,14 +157,6 @@ impl Status<'_> {
             errors => format!(", {errors} with errors"),
         };
         format!("{pages:>21} {share:>7} {:32}{files}{errors}", "")
-    }
-}
-
-fn target<'p>(path: &'p Path, args: &StatusArgs) -> Target<'p> {
-    let target = Target::from(path);
-    match args.range {
-        Some(range) => target.range(range.as_bounds()),
-        None => target,
     }
 }
 

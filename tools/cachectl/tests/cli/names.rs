@@ -178,6 +178,8 @@ fn names_come_from_a_list() {
     assert_eq!(paths(&answer.ends(0)), ["a", "d\ne", "b c"]);
     let answer = with_input(&scene, &["status", "--files-from", "-"], b"absent\na\n").ends(2);
     assert!(answer.out.contains("  a"), "{}", answer.out);
+    let answer = scene.say("status a --files-from /dev/zero").ends(2);
+    assert!(answer.err.contains("/dev/zero: a line has"), "{answer:?}");
     let (files, total) = scene
         .say("status --json --files-from absent a")
         .ends(2)
