@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use gpumap::{Mmap, ReadOptions, Route, Runtime, Settings, evict};
+use gpumap::{ReadOptions, Route, Runtime, Settings};
 
+use crate::memory::Aligned;
 use crate::pairs::{Series, Target, measure};
 use crate::raw;
 use crate::scene::{LARGE, SMALL, Scene, warm};
@@ -126,26 +127,27 @@ pub(crate) static ALL: &[Case] = &[
         what: "the whole process: what is cached of a file of 4 GiB, all of it cached",
         peer: "vmtouch",
         target: Target::Ratio(10.0),
-        run: |scene, pairs, cachectl| status(scene, pairs, cachectl, &["vmtouch"]),
+        run: |scene, pairs, cachectl| status(scene, pairs, cachectl, "vmtouch"),
     },
     Case {
         name: "status-fincore",
         what: "the whole process: what is cached of a file of 4 GiB, all of it cached",
         peer: "fincore",
         target: Target::Ratio(10.0),
-        run: |scene, pairs, cachectl| status(scene, pairs, cachectl, &["fincore"]),
+        run: |scene, pairs, cachectl| status(scene, pairs, cachectl, "fincore"),
     },
 ];
 
 fn in_order(scene: &Scene, pairs: usize, reuse: bool) -> Result<Series, String> {
     let path = scene.small()?;
-    let map = runtime("1MiB", 1)?.open(path).map_err(said)?;
+    let map = runtime(Route::Buffered, "1MiB", 1)?
+        .open(path)
+        .map_err(said)?;
     let file = File::open(path).map_err(said)?;
     let size = if reuse { MIB } else { 1 << 30 };
-    let mut destination = vec![1u8; size + 4096];
-    let start = destination.as_ptr().align_offset(4096);
     // Both sides write to the same page-aligned memory.
-    let destination = std::cell::RefCell::new(&mut destination[start..start + size]);
+    let mut memory = Aligned::new(size);
+    let destination = std::cell::RefCell::new(memory.bytes());
     let options = ReadOptions::new().workers(1);
     measure(
         pairs,
@@ -172,12 +174,13 @@ fn in_order(scene: &Scene, pairs: usize, reuse: bool) -> Result<Series, String> 
 /// One read, shared by two workers, beside two threads that read a half each.
 fn whole_by_two(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let path = scene.small()?;
-    let map = runtime("1MiB", 2)?.open(path).map_err(said)?;
+    let map = runtime(Route::Buffered, "1MiB", 2)?
+        .open(path)
+        .map_err(said)?;
     let file = File::open(path).map_err(said)?;
     let size = 1 << 30;
-    let mut memory = vec![1u8; size + 4096];
-    let start = memory.as_ptr().align_offset(4096);
-    let destination = std::cell::RefCell::new(&mut memory[start..start + size]);
+    let mut memory = Aligned::new(size);
+    let destination = std::cell::RefCell::new(memory.bytes());
     measure(
         pairs,
         &mut || {
@@ -200,11 +203,12 @@ fn whole_by_two(scene: &Scene, pairs: usize) -> Result<Series, String> {
 /// Two threads, each with a half of the file and one block of memory, as fio's jobs have.
 fn two_readers(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let path = scene.small()?;
-    let map = runtime("1MiB", 1)?.open(path).map_err(said)?;
+    let map = runtime(Route::Buffered, "1MiB", 1)?
+        .open(path)
+        .map_err(said)?;
     let reader = |half: std::ops::Range<u64>| {
-        let mut memory = vec![1u8; MIB + 4096];
-        let start = memory.as_ptr().align_offset(4096);
-        let block = &mut memory[start..start + MIB];
+        let mut memory = Aligned::new(MIB);
+        let block = memory.bytes();
         (0..ROUNDS)
             .flat_map(|_| half.clone().step_by(MIB))
             .try_for_each(|at| map.read(at..at + MIB as u64, block).map(drop).map_err(said))
@@ -230,12 +234,13 @@ fn both(
 fn two_workers(scene: &Scene, pairs: usize) -> Result<Series, String> {
     const WINDOW: usize = 8 << 20;
     let path = scene.small()?;
-    let map = runtime("1MiB", 2)?.open(path).map_err(said)?;
+    let map = runtime(Route::Buffered, "1MiB", 2)?
+        .open(path)
+        .map_err(said)?;
     // fio is told to align its memory to a page (its own choice can be four times slower on AMD
     // Zen); so is this.
-    let mut destination = vec![1u8; WINDOW + 4096];
-    let start = destination.as_ptr().align_offset(4096);
-    let destination = &mut destination[start..start + WINDOW];
+    let mut memory = Aligned::new(WINDOW);
+    let destination = memory.bytes();
     measure(
         pairs,
         &mut || {
@@ -288,7 +293,7 @@ fn fio(path: &Path, rounds: u64) -> Result<f64, String> {
 
 fn small_read(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let path = scene.small()?;
-    let map = Mmap::open(path).map_err(said)?;
+    let map = Runtime::builder().build().open(path).map_err(said)?;
     let file = File::open(path).map_err(said)?;
     let place =
         |read: u32| u64::from(read).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (SMALL / 4096) * 4096;
@@ -318,7 +323,9 @@ fn million_rows(scene: &Scene, pairs: usize) -> Result<Series, String> {
     const ROW: u64 = 512;
     const ROWS: u64 = 1_000_000;
     let path = scene.small()?;
-    let map = runtime("4MiB", 1)?.open(path).map_err(said)?;
+    let map = runtime(Route::Buffered, "4MiB", 1)?
+        .open(path)
+        .map_err(said)?;
     let file = File::open(path).map_err(said)?;
     let place = |row: u64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (SMALL / ROW) * ROW;
     let rows: Vec<_> = (0..ROWS).map(place).map(|at| at..at + ROW).collect();
@@ -348,14 +355,7 @@ fn evict_large(scene: &Scene, pairs: usize) -> Result<Series, String> {
         pairs.min(9),
         &mut || {
             warm(path)?;
-            timed(|| {
-                let gone = evict::file(path).map_err(said)?;
-                if gone.is_cold() {
-                    Ok(())
-                } else {
-                    Err(format!("{:?} pages stayed", gone.after.resident))
-                }
-            })
+            timed(|| storage::cold(path))
         },
         &mut || {
             warm(path)?;
@@ -364,13 +364,13 @@ fn evict_large(scene: &Scene, pairs: usize) -> Result<Series, String> {
     )
 }
 
-fn status(scene: &Scene, pairs: usize, cachectl: &Path, peer: &[&str]) -> Result<Series, String> {
+fn status(scene: &Scene, pairs: usize, cachectl: &Path, peer: &str) -> Result<Series, String> {
     let path = scene.large()?;
     says_all_cached(path, cachectl)?;
     measure(
         pairs,
         &mut || process(Command::new(cachectl).arg("status").arg(path)),
-        &mut || process(Command::new(peer[0]).args(&peer[1..]).arg(path)),
+        &mut || process(Command::new(peer).arg(path)),
     )
 }
 
@@ -404,15 +404,14 @@ pub(crate) fn process(command: &mut Command) -> Result<f64, String> {
     })
 }
 
-fn runtime(piece: &str, workers: usize) -> Result<Runtime, String> {
+/// Settings of the environment have no say.
+pub(crate) fn runtime(route: Route, piece: &str, workers: usize) -> Result<Runtime, String> {
     let mut settings = Settings::default();
     settings.set("GPUMAP_PIECE", piece).map_err(said)?;
     settings
         .set("GPUMAP_WORKERS", &workers.to_string())
         .map_err(said)?;
-    settings
-        .set("GPUMAP_ROUTE", Route::Buffered.name())
-        .map_err(said)?;
+    settings.set("GPUMAP_ROUTE", route.name()).map_err(said)?;
     Ok(Runtime::builder().settings(settings).build())
 }
 

@@ -4,6 +4,7 @@
 //! records to `benches/record/NAME/DATE.jsonl`. Peers that are not installed are named as missing.
 
 mod cases;
+mod memory;
 mod pairs;
 mod raw;
 mod record;
@@ -31,11 +32,16 @@ struct Args {
     #[arg(long, default_value = "target/release/cachectl")]
     cachectl: std::path::PathBuf,
     /// Pairs for each case.
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 15, value_parser = at_least_one)]
     pairs: usize,
     /// Only cases whose name holds this.
     #[arg(long, default_value = "")]
     only: String,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "accepted: a number, at least 1".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -49,12 +55,19 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
+    let named = |case: &&cases::Case| case.name.contains(&args.only);
+    let chosen: Vec<_> = cases::ALL.iter().filter(named).collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = cases::ALL.iter().map(|case| case.name).collect();
+        let names = names.join(", ");
+        return Err(format!(
+            "--only {}: no such case; there are {names}",
+            args.only
+        ));
+    }
     let mut sheet = record::Sheet::open(&args.record, &args.machine)?;
-    let scene = scene::Scene::new(&args.dir)?;
-    for case in cases::ALL
-        .iter()
-        .filter(|case| case.name.contains(&args.only))
-    {
+    let scene = scene::Scene::new(&args.dir);
+    for case in chosen {
         match (case.run)(&scene, args.pairs, &args.cachectl) {
             Ok(series) => sheet.add(case, &series)?,
             Err(why) => complain(&format!("{}: not measured: {why}", case.name)),

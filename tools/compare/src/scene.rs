@@ -21,13 +21,13 @@ pub(crate) const SMALL: u64 = 1 << 30;
 pub(crate) const LARGE: u64 = 4 << 30;
 
 impl Scene {
-    pub(crate) fn new(dir: &Path) -> Result<Self, String> {
-        Ok(Self {
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self {
             dir: dir.to_owned(),
             small: OnceLock::new(),
             large: OnceLock::new(),
             best_fio: OnceLock::new(),
-        })
+        }
     }
 
     /// A file of 1 GiB, cached.

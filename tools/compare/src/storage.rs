@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
-use gpumap::{ReadOptions, Report, Route, Runtime, Settings, evict};
+use gpumap::{ReadOptions, Report, Route, evict};
 
-use crate::cases::{said, timed};
+use crate::cases::{runtime, said, timed};
+use crate::memory::{self, Aligned};
 use crate::pairs::{Series, measure};
 use crate::scene::{LARGE, SMALL, Scene};
 
@@ -34,8 +35,10 @@ pub(crate) fn random(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let rows = rows();
     let log = offsets_for_fio(path, &rows)?;
     let replay = format!("--read_iolog={}", log.path().display());
-    let map = direct(1)?.open(path).map_err(said)?;
-    let mut memory = Aligned::new(ROWS * PAGE);
+    let map = runtime(Route::Direct, "4MiB", 1)?
+        .open(path)
+        .map_err(said)?;
+    let mut memory = Aligned::new(usize::try_from(ROWS * PAGE).map_err(said)?);
     let into = memory.bytes();
     measure(
         pairs,
@@ -70,11 +73,14 @@ fn thrifty(report: &Report) -> Result<(), String> {
 /// 1 GiB in order, one worker, beside the best configuration of fio on this machine.
 pub(crate) fn in_order(scene: &Scene, pairs: usize, aligned: bool) -> Result<Series, String> {
     let path = scene.small()?;
-    let map = direct(1)?.open(path).map_err(said)?;
-    let mut memory = Aligned::new(SMALL + PAGE);
+    let map = runtime(Route::Direct, "4MiB", 1)?
+        .open(path)
+        .map_err(said)?;
+    let len = usize::try_from(SMALL).map_err(said)?;
+    let mut destination = Aligned::new(len + memory::PAGE);
     // What malloc gives for large memory starts 16 bytes behind a page.
     let skew = if aligned { 0 } else { 16 };
-    let into = &mut memory.bytes()[skew..skew + (1 << 30)];
+    let into = &mut destination.bytes()[skew..skew + len];
     let best = scene.best_fio(|| best_of_fio(path))?;
     let best: Vec<&str> = best.iter().map(String::as_str).collect();
     measure(
@@ -152,35 +158,5 @@ pub(crate) fn cold(path: &Path) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!("{:?} pages stayed", gone.after.resident))
-    }
-}
-
-fn direct(workers: usize) -> Result<Runtime, String> {
-    let mut settings = Settings::default();
-    settings
-        .set("GPUMAP_WORKERS", &workers.to_string())
-        .map_err(said)?;
-    settings
-        .set("GPUMAP_ROUTE", Route::Direct.name())
-        .map_err(said)?;
-    Ok(Runtime::builder().settings(settings).build())
-}
-
-/// Memory that starts at a page and has been touched.
-struct Aligned {
-    memory: Vec<u8>,
-    start: usize,
-}
-
-impl Aligned {
-    fn new(len: u64) -> Self {
-        let memory = vec![1u8; usize::try_from(len + PAGE).unwrap_or(usize::MAX)];
-        let start = memory.as_ptr().align_offset(4096);
-        Self { memory, start }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        let end = self.memory.len() + self.start - 4096;
-        &mut self.memory[self.start..end]
     }
 }

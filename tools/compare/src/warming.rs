@@ -8,6 +8,7 @@ use std::process::Command;
 use gpumap::{residency, warm};
 
 use crate::cases::{process, said, timed};
+use crate::memory::Aligned;
 use crate::pairs::{Series, measure};
 use crate::raw;
 use crate::scene::{SMALL, Scene};
@@ -18,9 +19,8 @@ const MIB: usize = 1 << 20;
 /// The library, beside a loop of pread into one block of memory.
 pub(crate) fn beside_pread(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let path = scene.small()?;
-    let mut block = vec![1u8; MIB + 4096];
-    let start = block.as_ptr().align_offset(4096);
-    let block = &mut block[start..start + MIB];
+    let mut block = Aligned::new(MIB);
+    let block = block.bytes();
     measure(
         pairs,
         &mut || {
