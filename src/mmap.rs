@@ -49,7 +49,7 @@ use crate::target::{Opened, Target};
 pub struct Mmap {
     runtime: Runtime,
     inner: Arc<Mapped>,
-    options: Shape,
+    shape: Shape,
 }
 
 /// One mapping, shared by the clones of a map.
@@ -181,7 +181,7 @@ impl MmapOptions {
         Ok(Mmap {
             runtime,
             inner,
-            options: self.shape,
+            shape: self.shape,
         })
     }
 }
@@ -212,9 +212,7 @@ impl Mapped {
             runtime: runtime.clone(),
         })
     }
-}
 
-impl Mapped {
     /// Whether the mapping may show another file than the descriptor reads. On overlayfs a file
     /// that is written for the first time moves to another layer; a descriptor follows, a mapping
     /// does not.
@@ -358,7 +356,7 @@ impl Mmap {
     pub fn refresh(&mut self) -> Result<u64> {
         let again = sys::reopen(&self.inner.file).or_else(|_| self.inner.file.try_clone());
         let file = again.map_err(|error| Error::system(self.path(), "fcntl", error))?;
-        let mapped = Mapped::new(file, self.path().to_owned(), self.options, &self.runtime)?;
+        let mapped = Mapped::new(file, self.path().to_owned(), self.shape, &self.runtime)?;
         self.inner = Arc::new(mapped);
         self.runtime.remember(&self.inner);
         Ok(self.len())

@@ -12,8 +12,9 @@ use crate::range::{ByteRange, ends};
 use crate::runtime::Runtime;
 use crate::sys::{self, FileSystem, Stat};
 
-/// A file, or a part of one, for [`residency`](crate::residency), [`evict`](crate::evict) and
-/// [`sample`](crate::sample). Made from a name, a `&File`, a descriptor or a `&Mmap`.
+/// A file, or a part of one, for [`residency`](crate::residency), [`evict`](crate::evict),
+/// [`warm`](crate::warm), [`sample`](crate::sample) and [`facts`](crate::facts). Made from a name, a
+/// `&File`, a descriptor or a `&Mmap`.
 ///
 /// ```
 /// use gpumap::{Target, residency};

@@ -79,10 +79,9 @@ impl<'o> Counter<'o> {
             return Ok(totals);
         }
         if !self.mincore_is_honest() {
-            let untold = Some(Untold::NotPermitted);
             return Ok(Residency {
                 resident: None,
-                untold,
+                untold: Some(self.untold()),
                 ..totals
             });
         }

@@ -189,10 +189,11 @@ fn data_not_yet_on_storage_is_seen_by_every_route() {
     let path = scene.cold_file("f", 100_000);
     let map = runtime(&[]).open(&path).unwrap();
     let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let routes = host_routes();
     for round in 0..20u64 {
         let fresh = noise(round, 3_000);
         file.write_all_at(&fresh, 4_000 * round + 5).unwrap();
-        for route in host_routes() {
+        for &route in &routes {
             let mut bytes = [0u8; 3_000];
             let at = 4_000 * round + 5;
             map.read_with(at..at + 3_000, &mut bytes, ReadOptions::new().route(route))

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -156,6 +157,17 @@ pub(crate) fn finish(child: Child) -> Answer {
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Says so, past what the test program holds back, that the rest of a test is left out; a failure
+/// where `GPUMAP_TEST_REQUIRE` names the need.
+#[track_caller]
+pub(crate) fn skip(need: &str, why: &str) {
+    let required = std::env::var("GPUMAP_TEST_REQUIRE").unwrap_or_default();
+    let required = required.split(',').any(|name| name.trim() == need);
+    assert!(!required, "{need} is required, and not to be had: {why}");
+    let line = format!("skipped: {need}: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 /// Tries until it is so: the kernel may reclaim single pages between two steps of a test.

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use cachectl::json::{Record, WarmRecord};
 
-use crate::scene::{Answer, Scene, in_the_end};
+use crate::scene::{Answer, Scene, in_the_end, skip};
 
 fn warmed(answer: &Answer) -> WarmRecord {
     match answer.record() {
@@ -76,6 +76,9 @@ fn holes_take_no_memory_unless_they_are_wanted() {
     file.sync_all().unwrap();
     scene.say("evict -q a");
     let one = warmed(&scene.say("warm --json a").ends(0));
+    if one.hole_bytes == Some(0) {
+        return skip("fs", "this file system tells of no holes");
+    }
     assert_eq!(one.hole_bytes, Some((1 << 20) - 4096));
     let answer = scene.say("warm a").ends(0);
     assert!(
