@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use gpumap::sample::State;
 
 use crate::expect::Expect;
 use crate::ranges::Bounds;
-use crate::values::{RouteChoice, To, bytes, count, state, threads};
+use crate::values::{RouteChoice, To, bytes, count, named, state, threads};
 
 /// Every help ends with what the exit status means.
 macro_rules! help {
@@ -245,6 +246,7 @@ pub(crate) struct WarmArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
     /// The file
+    #[arg(value_parser = OsStringValueParser::new().try_map(named))]
     pub(crate) file: OsString,
     /// This part only: 4K-1M or 4K..1M, 100M- (to the end), -1G (from the start) [default: all]
     #[arg(long, value_name = "START-END", allow_hyphen_values = true, conflicts_with_all = ["offset", "len", "rows"])]
@@ -298,6 +300,7 @@ pub(crate) struct DoctorArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// The file to read; it is never written [default: a temporary one of --size bytes]
+    #[arg(value_parser = OsStringValueParser::new().try_map(named))]
     pub(crate) file: Option<OsString>,
     /// States: cold, warm
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = state, default_value = "cold,warm")]

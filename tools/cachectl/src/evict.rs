@@ -31,7 +31,7 @@ pub(crate) fn run(args: &EvictArgs, out: &Out) -> Outcome {
         untold: 0,
         table: Table::new(out),
     };
-    names::visit(&args.names, &mut |name| match name {
+    names::visit(&args.names, out, &mut |name| match name {
         Ok(path) => evict.file(path),
         Err(trouble) => evict.failed(&trouble.path, trouble.what),
     });

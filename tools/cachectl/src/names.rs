@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
 use crate::args::NameArgs;
-use crate::out::shown;
+use crate::out::{Out, shown};
 
 /// The most bytes of a line in a list: far more than a path may have, and few enough that what is
 /// no list (`/dev/zero`) does not take all memory.
@@ -45,23 +45,31 @@ impl Trouble {
 type Visit<'v> = dyn FnMut(Result<&Path, Trouble>) + 'v;
 
 /// Calls `visit` once for each file, whatever number of names it has been given, in the order of
-/// the names, and for each name with which something is wrong.
+/// the names, and for each name with which something is wrong. Tells the user where there is neither.
 ///
 /// A name that cannot be looked at, or that is no regular file, is passed on: the library says what
 /// is wrong with it.
-pub(crate) fn visit(args: &NameArgs, visit: &mut Visit<'_>) {
+pub(crate) fn visit(args: &NameArgs, out: &Out, visit: &mut Visit<'_>) {
+    let mut any = false;
+    let mut noticed = |name: Result<&Path, Trouble>| {
+        any = true;
+        visit(name);
+    };
     let mut files = Files {
         recursive: args.recursive,
         one_file_system: args.one_file_system,
         directory_hint: "is a directory; use -r to take the files in it",
         seen: HashSet::new(),
-        visit,
+        visit: &mut noticed,
     };
     for name in &args.files {
         files.name(Path::new(name));
     }
     if let Some(list) = &args.files_from {
         files.list(list, if args.null { 0 } else { b'\n' });
+    }
+    if !any {
+        out.note(&"no files: nothing was done");
     }
 }
 

@@ -1,11 +1,21 @@
 //! Values on the command line: numbers of bytes, routes, destinations, states.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 
 use gpumap::sample::State;
 use gpumap::settings::parse_bytes;
 use gpumap::{Route, Settings};
+
+/// A name that is not empty.
+pub(crate) fn named(name: OsString) -> Result<OsString, &'static str> {
+    if name.is_empty() {
+        Err("a name is empty; name a file")
+    } else {
+        Ok(name)
+    }
+}
 
 /// A number of bytes, with a unit.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &WarmArgs, out: &Out) -> Outcome {
         missing: 0,
         untold: 0,
     };
-    names::visit(&args.names, &mut |name| match name {
+    names::visit(&args.names, out, &mut |name| match name {
         Ok(path) => warm.file(path),
         Err(trouble) => warm.failed(&trouble.path, trouble.what),
     });

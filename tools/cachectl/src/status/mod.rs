@@ -29,7 +29,7 @@ pub(crate) fn run(args: &StatusArgs, out: &Out) -> Outcome {
         unmet: 0,
         headed: false,
     };
-    names::visit(&args.names, &mut |name| match name {
+    names::visit(&args.names, out, &mut |name| match name {
         Ok(path) => status.file(path),
         Err(trouble) => status.failed(&trouble.path, trouble.what),
     });
@@ -133,8 +133,6 @@ impl Status<'_> {
         let total = &self.total;
         if self.headed {
             self.out.line(self.total_row());
-        } else if total.files + total.errors == 0 {
-            self.out.note(&"no files: nothing was looked at");
         }
         self.out.record(total.clone());
         if total.errors > 0 {

@@ -149,6 +149,15 @@ fn every_path_that_is_no_file_is_told_and_the_files_behind_it_are_done() {
     assert_eq!(files.last().unwrap().pages, Some(2));
 }
 
+#[test]
+fn an_empty_name_is_told() {
+    let scene = Scene::new();
+    for command in ["read", "plan", "bench", "status", "doctor"] {
+        let answer = scene.run([command, ""]).ends(2);
+        assert!(answer.err.contains("a name is empty"), "{answer:?}");
+    }
+}
+
 fn error_of(record: Record) -> Option<(String, String)> {
     let (name, error) = match record {
         Record::File(file) => (file.name, file.error),

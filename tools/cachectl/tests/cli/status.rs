@@ -154,7 +154,9 @@ fn a_range_is_counted_alone() {
 fn where_there_are_no_files_that_is_said() {
     let scene = Scene::new();
     std::fs::create_dir(scene.path("empty")).unwrap();
-    let answer = scene.say("status -r empty").ends(0);
-    assert!(answer.err.contains("no files"), "{answer:?}");
+    for words in ["status -r empty", "evict -r empty", "warm -r empty"] {
+        let answer = scene.say(words).ends(0);
+        assert!(answer.err.contains("no files"), "{answer:?}");
+    }
     assert_eq!(scene.say("status -q -r empty").ends(0).err, "");
 }
