@@ -57,6 +57,9 @@ pub(crate) struct DirectFile {
     pub(crate) file: File,
     pub(crate) align: DirectAlignment,
     pub(crate) proof: DirectProof,
+    /// Whether memory must have been touched before it is read into: btrfs, which tells no alignment,
+    /// reads into pages that have no memory yet by way of the cache.
+    pub(crate) needs_memory: bool,
 }
 
 /// Opens a file for direct reads, where they are worth the name.
@@ -84,7 +87,12 @@ pub(crate) fn open(opened: &Opened) -> Result<DirectFile, Reason> {
         None if alike => DirectProof::Told,
         None => return Err(Reason::DirectUnproved),
     };
-    Ok(DirectFile { file, align, proof })
+    Ok(DirectFile {
+        file,
+        align,
+        proof,
+        needs_memory: !alike,
+    })
 }
 
 /// By the mount's unique number alone: other numbers are given again to other mounts.
@@ -179,7 +187,8 @@ fn places(file: &File, len: u64) -> impl Iterator<Item = ByteRange> {
 fn read(file: &File, bytes: ByteRange, align: DirectAlignment) -> Option<u64> {
     let len = bytes.len().next_multiple_of(align.offset.into());
     let mut memory = AlignedBuffer::new(usize::try_from(len).ok()?)?;
-    let into = HostSliceMut::new(memory.as_mut_slice());
+    let mut into = HostSliceMut::new(memory.as_mut_slice());
+    into.populate();
     let mut moved = Moved::default();
     sys::read_full_at(file.as_fd(), into, bytes.start(), &mut moved).ok()?;
     Some(moved.bytes)

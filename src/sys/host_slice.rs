@@ -4,6 +4,8 @@ use std::marker::PhantomData;
 
 use bytemuck::AnyBitPattern;
 
+use super::page_size;
+
 /// A borrowed piece of host memory that may be uninitialised and that takes any bytes.
 ///
 /// Only this room writes to it. It cannot be read through, so uninitialised memory is harmless.
@@ -60,6 +62,16 @@ impl<'a> HostSliceMut<'a> {
     /// Whether the byte at `at` lies at a multiple of `align` in memory.
     pub(crate) fn is_aligned(&self, at: u64, align: u64) -> bool {
         (self.start as u64).wrapping_add(at).is_multiple_of(align)
+    }
+
+    /// Gives memory to every page of it that was never touched, and changes no byte. Only advice:
+    /// kernels before Linux 5.14 do not take it.
+    pub(crate) fn populate(&mut self) {
+        let before = self.start.addr() % page_size() as usize;
+        let (start, len) = (self.start.wrapping_sub(before), self.len + before);
+        // SAFETY: the pages are those that the slice lies in, and their bytes stay as they are. What
+        // others keep in the first and last of them gets memory too, as by their next write.
+        unsafe { libc::madvise(start.cast(), len, libc::MADV_POPULATE_WRITE) };
     }
 
     /// Copies bytes to `at`, as many as fit behind it; how many that were.

@@ -101,7 +101,7 @@ impl<'m> Work<'m> {
         let cell = cell_bytes(mean_bytes(&merged), slot.len() as u64, depth.into(), block);
         let spans = spans::cut(merged, |part| parts.staged[part].source, cell);
         let mut cells = Vec::new();
-        while slot.len() as u64 >= cell {
+        while slot.len() as u64 >= cell && cells.len() < spans.len() {
             cells.push(slot.split_to(cell));
         }
         Self {
@@ -110,6 +110,11 @@ impl<'m> Work<'m> {
             cells,
             align,
         }
+    }
+
+    /// Gives memory to the cells.
+    pub(super) fn populate(&mut self) {
+        self.cells.iter_mut().for_each(HostSliceMut::populate);
     }
 
     /// Reads everything, or as far as the first failure. Adds what has landed to `moved`.

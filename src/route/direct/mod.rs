@@ -81,13 +81,16 @@ pub(crate) fn run(
     means: Means<'_>,
     source: Source<'_>,
     segments: impl Iterator<Item = Segment> + Clone,
-    destination: HostSliceMut<'_>,
+    mut destination: HostSliceMut<'_>,
     moved: &mut Moved,
 ) -> Result<Engine, Failure> {
     let file = means.file.ok_or_else(|| failed("open", libc::EINVAL))?;
     let (fd, align) = (file.file.as_fd(), file.align);
     let in_file = segments.map(|segment| (segment.row, source.in_file(segment)));
     let told = |stop| failure(stop, in_file.clone());
+    if file.needs_memory {
+        destination.populate();
+    }
     let parts = Parts::new(in_file.clone().map(|(_, at)| at), destination, align);
     let mut slot = None;
     if !parts.staged.is_empty() {
@@ -96,7 +99,10 @@ pub(crate) fn run(
             .ok_or_else(|| failed("malloc", libc::ENOMEM))?;
     }
     let memory = slot.as_mut().map(|slot| HostSliceMut::new(slot.bytes()));
-    let work = Work::new(parts, align, means.merge_gap, means.rings.depth(), memory);
+    let mut work = Work::new(parts, align, means.merge_gap, means.rings.depth(), memory);
+    if file.needs_memory {
+        work.populate();
+    }
     let mut work = Some(work);
     if means.engine == Some(Engine::IoUring) {
         let with_ring = means.rings.with(|ring| {
