@@ -54,8 +54,9 @@ pub enum Reason {
     DirectUnsupported,
     /// Measured: direct reads of this file fill the page cache all the same.
     DirectCached,
-    /// Whether direct reads go past the page cache is unknown: the file system tells nothing, and
-    /// nothing could be measured, as where residency is unknown.
+    /// Whether direct reads go past the page cache is unknown: this file system does not treat its
+    /// files alike, and nothing could be measured, as where residency is unknown or the file holds no
+    /// whole page of data.
     DirectUnproved,
     /// The range may be dirty, and the file system is not known to write dirty pages to storage
     /// before a direct read: the bytes might be older than those that pread gives.
@@ -107,7 +108,7 @@ impl std::fmt::Display for Reason {
             }
             Self::DirectUnproved => f.write_str(
                 "whether direct reads of this file go past the page cache could not be measured: \
-                 no page is known to be absent; evict it first",
+                 that takes a whole page of data, and somebody whom the kernel tells what is resident",
             ),
             Self::MayBeDirty => f.write_str(
                 "the bytes may be newer in the page cache than on storage, and this file system \
@@ -152,7 +153,7 @@ pub struct Fallback {
 pub struct RouteUse {
     /// Bytes that it moved.
     pub bytes: u64,
-    /// Operations (system calls) that it took.
+    /// Operations that it took: system calls, or reads given to io_uring.
     pub ops: u64,
     /// The engine, for routes that have several.
     pub engine: Option<Engine>,

@@ -108,7 +108,7 @@ fn direct(opened: &Opened) -> (Fact<DirectProof>, Fact<DirectAlignment>) {
     match direct_io::open(opened) {
         Ok(file) => (
             Fact::known(file.proof, file.proof.evidence()),
-            Fact::known(file.align, "statx STATX_DIOALIGN, else the page size"),
+            Fact::known(file.align, alignment_evidence(opened)),
         ),
         Err(reason) => {
             let unknown = || Fact::unknown(reason.to_string());
@@ -120,9 +120,18 @@ fn direct(opened: &Opened) -> (Fact<DirectProof>, Fact<DirectAlignment>) {
     }
 }
 
+fn alignment_evidence(opened: &Opened) -> &'static str {
+    match sys::direct_alignment(opened.file.as_fd()) {
+        Some(_) => "statx STATX_DIOALIGN",
+        None => "statx STATX_DIOALIGN tells none; the page size is enough",
+    }
+}
+
 fn mend(reason: Reason) -> &'static str {
     match reason {
-        Reason::DirectUnproved => "evict the file, so that a page of it is absent",
+        Reason::DirectUnproved => {
+            "run as the file's owner, or as one who may write it, on a file that holds a page of data"
+        }
         Reason::Refused { .. } => "run as one who may open the file by its name",
         _ => "to read past the page cache, copy the file to ext4 or xfs, uncompressed",
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gpumap::{Error, Mmap, ReadOptions, Reason, Route, evict, residency, warm};
+use gpumap::{Error, Mmap, ReadOptions, Reason, Route, evict, facts, residency, warm};
 
 use crate::child::{in_child, mounted, overlay, own_mounts, this_test};
 use crate::scene::{MIB, PAGE, Scene, cool, count, eventually, fill, need, pages_of, pread};
@@ -294,5 +294,37 @@ fn a_loop_device_keeps_what_was_dropped_above() {
         assert!(evict::file(&path).unwrap().is_cold());
         let below = residency::of(&image(seen)).unwrap();
         assert!(below.resident >= Some(LEN / below.page_size), "{below:?}");
+    });
+}
+
+/// btrfs tells nothing about direct reads, so that it takes a page of data to find out. Dropping
+/// such a file would not help, so nobody is told to.
+#[test]
+fn where_nothing_can_be_measured_it_says_what_that_takes() {
+    on(this_test!(), 2, |_, seen| {
+        let (tiny, whole) = (seen.join("tiny"), seen.join("f"));
+        fill(&tiny, 100);
+        fill(&whole, LEN);
+        let map = Mmap::open(&tiny).unwrap();
+        let options = ReadOptions::new().route(Route::Direct);
+        let refused = map.read_with(.., &mut [0u8; 100], options).unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                Error::Route {
+                    reason: Reason::DirectUnproved,
+                    ..
+                }
+            ),
+            "{refused}"
+        );
+        assert!(refused.to_string().contains("a whole page of data"));
+        let told = facts::of(&tiny).unwrap();
+        assert!(told.direct.mend.unwrap().contains("a page of data"));
+        let told = facts::of(&whole).unwrap().direct_offset_align_bytes;
+        assert!(
+            told.value.is_some() && told.evidence.contains("the page size"),
+            "{told:?}"
+        );
     });
 }
