@@ -107,7 +107,8 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Hears how far the work is, from any of its threads, and says whether to go on.
+/// Hears how far the work is, from any of its threads, and says whether to go on. Calls of several
+/// threads may overlap, so that one may tell of less than one before it.
 pub type Listener<'l> = &'l (dyn Fn(Progress) -> ControlFlow<()> + Sync);
 
 /// Reads what is missing of a file, descriptor or map, or of a range of one, into the page cache.

@@ -293,7 +293,7 @@ pub struct ReportRecord {
 pub struct RouteRecord {
     /// Bytes that it moved.
     pub bytes: u64,
-    /// Operations (system calls) that it took.
+    /// Operations that it took: system calls, or reads given to io_uring.
     pub ops: u64,
     /// The engine, for routes that have several.
     pub engine: Option<String>,
