@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::evict::DROP_CACHES;
 use crate::report::Reason;
 use crate::request::Route;
 
@@ -16,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
-    #[error("{}: {call}{} failed: {source}; {}", path.display(), at(range.as_ref()), next_step(call, source))]
+    #[error("{}: {call}{} failed: {source}; {}", path.display(), at(range.as_ref()), next_step(path, call, source))]
     System {
         /// The file.
         path: PathBuf,
@@ -191,8 +192,12 @@ fn row_prefix(row: Option<usize>) -> String {
 }
 
 /// What a user can do about a failed call: by the error where it alone tells, else by the call.
-fn next_step(call: &str, source: &io::Error) -> &'static str {
+fn next_step(path: &Path, call: &str, source: &io::Error) -> &'static str {
     match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) if path == Path::new(DROP_CACHES) => {
+            "run as root, on the host or in a container that may write to /proc/sys; files are \
+             evicted one by one without"
+        }
         Some(libc::ENOENT | libc::ENOTDIR) => "check the name",
         Some(libc::EACCES) if call == "mmap" => "hand over a file that is open for reading",
         Some(libc::EINVAL) if call == "pread" => "hand over a file that is open without O_DIRECT",

@@ -100,7 +100,10 @@ impl std::fmt::Display for Void {
             Self::PagesMissing { resident, pages } => {
                 write!(f, "only {resident} of {pages} pages could be made resident")
             }
-            Self::Untold => f.write_str("the kernel does not tell what is resident"),
+            Self::Untold => f.write_str(
+                "the kernel does not tell what is resident; run as the file's owner, or as one who may \
+                 write it",
+            ),
             Self::Changed => f.write_str("the file was changed meanwhile"),
         }
     }

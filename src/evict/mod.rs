@@ -36,6 +36,7 @@ use crate::target::{Opened, Target};
 
 pub use causes::{Cause, CauseKind};
 pub use mappers::Mapper;
+pub(crate) use system::DROP_CACHES;
 pub use system::{SystemEviction, system};
 
 /// Tries in a row that drop nothing, after which an eviction with nothing in flight gives up: the

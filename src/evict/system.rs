@@ -4,6 +4,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
+pub(crate) const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
 /// What dropping everything did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,7 +26,7 @@ pub struct SystemEviction {
 /// [`Error::System`] where `/proc/sys/vm/drop_caches` cannot be written.
 #[doc(alias = "drop_caches")]
 pub fn system() -> Result<SystemEviction> {
-    let control = Path::new("/proc/sys/vm/drop_caches");
+    let control = Path::new(DROP_CACHES);
     let cached_before_bytes = cached_bytes();
     // Opened first: a sync of everything is not to be waited for in vain.
     let opened = std::fs::OpenOptions::new().write(true).open(control);

@@ -9,6 +9,17 @@ use gpumap::residency::Residency;
 use crate::json::CauseRecord;
 use crate::out::{Hue, Out, counted, printable, shown};
 
+/// The end of the last line: of how many files something is unknown, and how many had errors.
+pub(crate) fn besides(untold: u64, errors: u64) -> String {
+    let unknown = (untold > 0).then(|| format!("; unknown for {}", counted(untold, "file")));
+    let errors = (errors > 0).then(|| format!("; {errors} with errors"));
+    format!(
+        "{}{}",
+        unknown.unwrap_or_default(),
+        errors.unwrap_or_default()
+    )
+}
+
 /// Lines below a row stand under the name of the file.
 const INDENT: usize = 40;
 

@@ -7,7 +7,7 @@ use gpumap::Result;
 use gpumap::evict::{self, Eviction, Options, SystemEviction};
 
 use crate::args::EvictArgs;
-use crate::change::Table;
+use crate::change::{Table, besides};
 use crate::json::{CauseRecord, EvictRecord, EvictSystemRecord, MapperRecord, Name};
 use crate::names;
 use crate::out::{Out, counted, printable, size};
@@ -29,6 +29,7 @@ pub(crate) fn run(args: &EvictArgs, out: &Out) -> Outcome {
         dropped: 0,
         stayed: 0,
         untold: 0,
+        errors: 0,
         table: Table::new(out),
     };
     names::visit(&args.names, out, &mut |name| match name {
@@ -48,6 +49,7 @@ struct Evict<'e> {
     stayed: u64,
     /// Files of which it is not known what stayed.
     untold: u64,
+    errors: u64,
     table: Table<'e>,
 }
 
@@ -89,6 +91,7 @@ impl Evict<'_> {
 
     fn failed(&mut self, path: &Path, error: String) {
         self.outcome = Outcome::Failed;
+        self.errors += 1;
         self.progress.hide();
         if self.out.json() {
             self.out.record(EvictRecord {
@@ -102,18 +105,11 @@ impl Evict<'_> {
     }
 
     fn end(self) -> Outcome {
-        let (files, dropped, stayed, untold) = (self.files, self.dropped, self.stayed, self.untold);
-        self.table.end(|| {
-            let untold = match untold {
-                0 => String::new(),
-                untold => format!("; unknown for {}", counted(untold, "file")),
-            };
-            format!(
-                "{} dropped of {}, {stayed} stayed{untold}",
-                counted(dropped, "page"),
-                counted(files, "file"),
-            )
-        });
+        let (files, dropped) = (counted(self.files, "file"), counted(self.dropped, "page"));
+        let stayed = self.stayed;
+        let besides = besides(self.untold, self.errors);
+        self.table
+            .end(|| format!("{dropped} dropped of {files}, {stayed} stayed{besides}"));
         self.outcome
     }
 }

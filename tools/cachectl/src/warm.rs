@@ -8,7 +8,7 @@ use gpumap::Result;
 use gpumap::warm::{Options, Verified, Warmed};
 
 use crate::args::WarmArgs;
-use crate::change::Table;
+use crate::change::{Table, besides};
 use crate::json::{CauseRecord, Name, WarmRecord};
 use crate::names;
 use crate::out::{Out, counted, percent, size};
@@ -28,6 +28,7 @@ pub(crate) fn run(args: &WarmArgs, out: &Out) -> Outcome {
         read_bytes: 0,
         missing: 0,
         untold: 0,
+        errors: 0,
     };
     names::visit(&args.names, out, &mut |name| match name {
         Ok(path) => warm.file(path),
@@ -47,6 +48,7 @@ struct Warm<'w> {
     missing: u64,
     /// Files of which it is not known what is missing.
     untold: u64,
+    errors: u64,
 }
 
 impl Warm<'_> {
@@ -111,6 +113,7 @@ impl Warm<'_> {
 
     fn failed(&mut self, path: &Path, error: String) {
         self.outcome = Outcome::Failed;
+        self.errors += 1;
         self.hide_progress();
         if self.out.json() {
             self.out.record(WarmRecord {
@@ -129,16 +132,11 @@ impl Warm<'_> {
     }
 
     fn end(self) -> Outcome {
-        let (files, missing, untold) = (self.files, self.missing, self.untold);
+        let (files, missing) = (counted(self.files, "file"), counted(self.missing, "page"));
         let read = size(self.read_bytes);
-        self.table.end(|| {
-            let untold = match untold {
-                0 => String::new(),
-                untold => format!("; unknown for {}", counted(untold, "file")),
-            };
-            let (files, missing) = (counted(files, "file"), counted(missing, "page"));
-            format!("{read} read of {files}, {missing} missing{untold}")
-        });
+        let besides = besides(self.untold, self.errors);
+        self.table
+            .end(|| format!("{read} read of {files}, {missing} missing{besides}"));
         self.outcome
     }
 }

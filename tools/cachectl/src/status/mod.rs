@@ -4,7 +4,7 @@ mod map;
 
 use std::path::Path;
 
-use gpumap::residency::{self, Residency};
+use gpumap::residency::{self, Residency, Untold};
 
 use crate::args::StatusArgs;
 use crate::json::{FileRecord, Name, TotalRecord};
@@ -26,6 +26,7 @@ pub(crate) fn run(args: &StatusArgs, out: &Out) -> Outcome {
             ..TotalRecord::default()
         },
         known_pages: 0,
+        untold: None,
         unmet: 0,
         headed: false,
     };
@@ -42,6 +43,8 @@ struct Status<'s> {
     total: TotalRecord,
     /// Resident pages of the files of which they are known.
     known_pages: u64,
+    /// Why residency is unknown, of the first file of which it is.
+    untold: Option<Untold>,
     /// Files that do not meet the expectation.
     unmet: u64,
     headed: bool,
@@ -59,6 +62,7 @@ impl Status<'_> {
         self.total.files += 1;
         self.total.pages += now.pages;
         self.known_pages += now.resident.unwrap_or(0);
+        self.untold = self.untold.or(now.untold);
         let sum = self.total.resident_pages.zip(now.resident);
         self.total.resident_pages = sum.map(|(sum, resident)| sum + resident);
         if self.out.json() {
@@ -133,6 +137,9 @@ impl Status<'_> {
         let total = &self.total;
         if self.headed {
             self.out.line(self.total_row());
+            if let Some(untold) = self.untold {
+                self.out.line(format!("unknown: {untold}"));
+            }
         }
         self.out.record(total.clone());
         if total.errors > 0 {
