@@ -15,7 +15,11 @@ use crate::names;
 /// # Errors
 /// In words, with the name of the list and the number of the line.
 pub(crate) fn read(list: &OsStr, map: &Mmap) -> Result<Vec<Range<u64>>, String> {
-    let name = Path::new(list).display();
+    let name = if list == "-" {
+        "standard input".into()
+    } else {
+        Path::new(list).to_string_lossy()
+    };
     let open = names::open(list)
         .map_err(|error| format!("{name}: open failed: {error}; check the name"))?;
     parse(open, map.len()).map_err(|wrong| match wrong.line {

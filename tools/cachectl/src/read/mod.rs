@@ -5,7 +5,7 @@ mod windows;
 
 use std::time::Duration;
 
-use gpumap::{Error, Mmap, ReadOptions, Report, Settings};
+use gpumap::{Error, Mmap, ReadOptions, Report, Route, Settings};
 use sha2::{Digest, Sha256};
 
 use crate::args::ReadArgs;
@@ -152,8 +152,11 @@ fn routes(report: &ReportRecord, out: &Out) {
         let (bytes, ops) = (size(used.bytes), counted(used.ops, "operation"));
         out.line(format!("  {route}: {bytes} in {ops}{by}"));
     }
-    for (route, reason) in &report.reasons {
-        out.line(format!("  not {route}: {reason}"));
+    // In the order in which `plan` has them.
+    for route in Route::ALL {
+        if let Some(reason) = report.reasons.get(route.name()) {
+            out.line(format!("  not {route}: {reason}"));
+        }
     }
 }
 

@@ -246,6 +246,14 @@ fn a_name_cannot_steer_the_terminal() {
 }
 
 #[test]
+fn rows_from_standard_input_are_called_so() {
+    let scene = Scene::new();
+    scene.file("a", 5);
+    let answer = with_input(&scene, &["read", "a", "--rows", "-"], b"0 1\nfoo\n").ends(2);
+    assert!(answer.err.contains("standard input: line 2"), "{answer:?}");
+}
+
+#[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let scene = Scene::new();
     scene.file("a", 5);

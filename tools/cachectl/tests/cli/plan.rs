@@ -52,6 +52,19 @@ fn where_nothing_is_asked_for_no_route_is_slower() {
 }
 
 #[test]
+fn reasons_stand_in_the_same_order_as_those_of_a_read() {
+    let scene = Scene::new();
+    scene.file("a", 5000);
+    let reasons = |command: &str| -> Vec<String> {
+        let said = scene.say(&format!("{command} a --route mapped")).ends(0);
+        let reasons = said.out.lines().filter(|line| line.starts_with("  not "));
+        reasons.map(str::to_owned).collect()
+    };
+    assert_eq!(reasons("plan").len(), 3);
+    assert_eq!(reasons("plan"), reasons("read"));
+}
+
+#[test]
 fn rows_are_planned_too() {
     let scene = Scene::new();
     scene.file("a", 100_000);
