@@ -96,7 +96,7 @@ pub static KEYS: [Key; 8] = [
         default: "128",
         unit: "reads",
         accepted: "1 to 4096",
-        doc: "reads past the page cache that one thread has under way at once",
+        doc: "reads past the page cache that one thread has under way at once; those by way of a slot share it",
         store: |s, text| {
             s.depth = within(text.parse().ok()?, 1, 4096)?;
             Some(())

@@ -537,7 +537,7 @@ fn what_cannot_be_measured_is_an_error_with_a_next_step() {
         (&[&here], "is a directory"),
         (&[&fifo], "FIFO"),
         (&[&empty], "is empty"),
-        (&[&short], "hold no such block"),
+        (&[&short], "ask for --patterns seq"),
         (&[&short, "--size", "101"], "asks for more bytes"),
         (&["--dir", &missing, "--size", "8M"], "--dir"),
         (

@@ -45,7 +45,7 @@ pub(crate) enum Problem {
         accepted: String,
     },
     #[error(
-        "--blocks {block} for random rows: {used} bytes are read, which hold no such block; ask for smaller ones"
+        "--blocks {block} for random rows: {used} bytes are read, which hold no such block; ask for --patterns seq, or for smaller --blocks with --patterns random"
     )]
     NoBlock { block: u64, used: u64 },
     #[error(
