@@ -1,0 +1,375 @@
+//! The driver's functions, by their names in the library.
+//!
+//! Each counts its calls, asks the script, and answers with the driver's error numbers.
+#![allow(non_snake_case, reason = "the driver's names")]
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::world::{Action, DEVICE_BYTES, Done, World, code, world};
+
+thread_local! {
+    /// The context that is current to this thread: the device's number and one, or 0.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The handle of a device's primary context.
+const CONTEXT: usize = 0xc0_0000;
+
+type Handle = *mut c_void;
+
+macro_rules! export {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $kind:ty),* $(,)?) |$world:ident| $body:block)*) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $kind),*) -> c_int {
+            let done: Done = world(|$world| {
+                $world.called(stringify!($name))?;
+                if !$world.initialized && !matches!(stringify!($name), "cuInit" | "cuDriverGetVersion") {
+                    return Err(code::NOT_INITIALIZED);
+                }
+                $body
+                #[allow(unreachable_code)]
+                Ok(())
+            });
+            done.err().unwrap_or(code::SUCCESS)
+        }
+    )*};
+}
+
+/// Writes an answer.
+///
+/// # Safety
+/// `to` is null or writable.
+unsafe fn put<T>(to: *mut T, value: T) -> Done {
+    if to.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: as the caller says.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// The device whose context is current.
+fn current(world: &World) -> Done<usize> {
+    let device = CURRENT.get().checked_sub(1).ok_or(code::INVALID_CONTEXT)?;
+    let alive = world.retained.get(&device).is_some_and(|count| *count > 0);
+    alive.then_some(device).ok_or(code::INVALID_CONTEXT)
+}
+
+fn device(world: &World, device: c_int) -> Done<usize> {
+    let device = usize::try_from(device).map_err(|_| code::INVALID_DEVICE)?;
+    (device < world.devices)
+        .then_some(device)
+        .ok_or(code::INVALID_DEVICE)
+}
+
+/// The null stream by its three handles.
+fn stream(handle: Handle) -> u64 {
+    match handle as u64 {
+        0..=2 => 0,
+        other => other,
+    }
+}
+
+/// Names and texts, with a zero at the end.
+fn names(error: c_int) -> Option<(&'static str, &'static str)> {
+    Some(match error {
+        code::SUCCESS => ("CUDA_SUCCESS\0", "no error\0"),
+        code::INVALID_VALUE => ("CUDA_ERROR_INVALID_VALUE\0", "invalid argument\0"),
+        code::OUT_OF_MEMORY => ("CUDA_ERROR_OUT_OF_MEMORY\0", "out of memory\0"),
+        code::NOT_INITIALIZED => ("CUDA_ERROR_NOT_INITIALIZED\0", "initialization error\0"),
+        code::NO_DEVICE => (
+            "CUDA_ERROR_NO_DEVICE\0",
+            "no CUDA-capable device is detected\0",
+        ),
+        code::INVALID_DEVICE => ("CUDA_ERROR_INVALID_DEVICE\0", "invalid device ordinal\0"),
+        code::INVALID_CONTEXT => ("CUDA_ERROR_INVALID_CONTEXT\0", "invalid device context\0"),
+        code::INVALID_HANDLE => ("CUDA_ERROR_INVALID_HANDLE\0", "invalid resource handle\0"),
+        code::NOT_READY => ("CUDA_ERROR_NOT_READY\0", "device not ready\0"),
+        719 => ("CUDA_ERROR_LAUNCH_FAILED\0", "unspecified launch failure\0"),
+        999 => ("CUDA_ERROR_UNKNOWN\0", "unknown error\0"),
+        _ => return None,
+    })
+}
+
+fn text(
+    error: c_int,
+    to: *mut *const c_char,
+    pick: fn((&'static str, &'static str)) -> &'static str,
+) -> c_int {
+    let (found, code) = match names(error) {
+        Some(both) => (pick(both).as_ptr().cast(), code::SUCCESS),
+        None => (std::ptr::null(), code::INVALID_VALUE),
+    };
+    // SAFETY: the caller hands over a place for a pointer.
+    match unsafe { put(to, found) } {
+        Ok(()) => code,
+        Err(error) => error,
+    }
+}
+
+/// The name of an error.
+#[unsafe(no_mangle)]
+extern "C" fn cuGetErrorName(error: c_int, name: *mut *const c_char) -> c_int {
+    text(error, name, |both| both.0)
+}
+
+/// What an error means.
+#[unsafe(no_mangle)]
+extern "C" fn cuGetErrorString(error: c_int, what: *mut *const c_char) -> c_int {
+    text(error, what, |both| both.1)
+}
+
+export! {
+    fn cuInit(flags: c_uint) |world| {
+        if flags != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        if world.devices == 0 {
+            return Err(code::NO_DEVICE);
+        }
+        world.initialized = true;
+    }
+
+    fn cuDriverGetVersion(version: *mut c_int) |world| {
+        unsafe { put(version, world.driver_version) }?;
+    }
+
+    fn cuDeviceGetCount(count: *mut c_int) |world| {
+        unsafe { put(count, world.devices as c_int) }?;
+    }
+
+    fn cuDeviceGet(to: *mut c_int, ordinal: c_int) |world| {
+        device(world, ordinal)?;
+        unsafe { put(to, ordinal) }?;
+    }
+
+    fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: c_int) |world| {
+        let number = device(world, dev)?;
+        let text = format!("Double {number}");
+        for (at, byte) in text.bytes().take((len - 1).max(0) as usize).chain([0]).enumerate() {
+            unsafe { put(name.add(at), byte as c_char) }?;
+        }
+    }
+
+    fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: c_int) |world| {
+        device(world, dev)?;
+        unsafe { put(bytes, DEVICE_BYTES) }?;
+    }
+
+    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, dev: c_int) |world| {
+        let number = device(world, dev)?;
+        let found = match attribute {
+            33 => number as c_int + 1, // PCI_BUS_ID
+            75 => 9,                   // COMPUTE_CAPABILITY_MAJOR
+            113 => 1,                  // READ_ONLY_HOST_REGISTER_SUPPORTED
+            134 => -1,                 // HOST_NUMA_ID
+            _ => 0,
+        };
+        unsafe { put(value, found) }?;
+    }
+
+    fn cuDevicePrimaryCtxRetain(context: *mut Handle, dev: c_int) |world| {
+        let number = device(world, dev)?;
+        *world.retained.entry(number).or_default() += 1;
+        unsafe { put(context, (CONTEXT + number * 16) as Handle) }?;
+    }
+
+    fn cuDevicePrimaryCtxRelease_v2(dev: c_int) |world| {
+        let number = device(world, dev)?;
+        let count = world.retained.entry(number).or_default();
+        *count = count.checked_sub(1).ok_or(code::INVALID_CONTEXT)?;
+    }
+
+    fn cuCtxSetCurrent(context: Handle) |world| {
+        if context.is_null() {
+            CURRENT.set(0);
+            return Ok(());
+        }
+        let number = (context as usize).wrapping_sub(CONTEXT) / 16;
+        if number >= world.devices {
+            return Err(code::INVALID_CONTEXT);
+        }
+        CURRENT.set(number + 1);
+    }
+
+    fn cuCtxGetCurrent(context: *mut Handle) |world| {
+        let handle = current(world).map_or(0, |number| CONTEXT + number * 16);
+        unsafe { put(context, handle as Handle) }?;
+    }
+
+    fn cuCtxGetDevice(dev: *mut c_int) |world| {
+        let number = current(world)?;
+        unsafe { put(dev, number as c_int) }?;
+    }
+
+    fn cuCtxSynchronize() |world| {
+        current(world)?;
+        world.finish_all();
+    }
+
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |world| {
+        let number = current(world)?;
+        unsafe { put(free, world.free_bytes(number)) }?;
+        unsafe { put(total, DEVICE_BYTES) }?;
+    }
+
+    fn cuMemAlloc_v2(at: *mut u64, len: usize) |world| {
+        let number = current(world)?;
+        let address = world.allocate(number, len)?;
+        unsafe { put(at, address) }?;
+    }
+
+    fn cuMemFree_v2(at: u64) |world| {
+        current(world)?;
+        world.free(at)?;
+    }
+
+    fn cuMemHostAlloc(at: *mut *mut c_void, len: usize, flags: c_uint) |world| {
+        current(world)?;
+        if flags & !7 != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        let address = world.pin(len)?;
+        unsafe { put(at, address as *mut c_void) }?;
+    }
+
+    fn cuMemFreeHost(at: *mut c_void) |world| {
+        current(world)?;
+        world.unpin(at as usize)?;
+    }
+
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, len: usize, on: Handle) |world| {
+        let context = current(world)?;
+        world.check(to, len)?;
+        let from = from as usize;
+        let action = if world.is_pinned(from, len) {
+            Action::FromPinned { to, from, len }
+        } else {
+            // SAFETY: the caller says that so much memory is there.
+            let bytes = unsafe { std::slice::from_raw_parts(from as *const u8, len) }.to_vec();
+            Action::FromStage { to, bytes }
+        };
+        world.enqueue(context, stream(on), None, action)?;
+    }
+
+    fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, len: usize) |world| {
+        let context = current(world)?;
+        world.check(to, len)?;
+        // SAFETY: the caller says that so much memory is there.
+        let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) }.to_vec();
+        let op = world.enqueue(context, 0, None, Action::FromStage { to, bytes })?;
+        world.finish(Some(op));
+    }
+
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, len: usize, on: Handle) |world| {
+        let context = current(world)?;
+        world.check(from, len)?;
+        let action = Action::ToHost { to: to as usize, from, len };
+        let op = world.enqueue(context, stream(on), None, action)?;
+        if !world.is_pinned(to as usize, len) {
+            world.finish(Some(op));
+        }
+    }
+
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, len: usize) |world| {
+        let context = current(world)?;
+        world.check(from, len)?;
+        let action = Action::ToHost { to: to as usize, from, len };
+        let op = world.enqueue(context, 0, None, action)?;
+        world.finish(Some(op));
+    }
+
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, on: Handle) |world| {
+        let context = current(world)?;
+        world.check(from, len)?;
+        world.check(to, len)?;
+        world.enqueue(context, stream(on), None, Action::OnDevice { to, from, len })?;
+    }
+
+    fn cuMemsetD8Async(at: u64, value: u8, len: usize, on: Handle) |world| {
+        let context = current(world)?;
+        world.check(at, len)?;
+        world.enqueue(context, stream(on), None, Action::Set { at, value, len })?;
+    }
+
+    fn cuStreamCreate(to: *mut Handle, flags: c_uint) |world| {
+        let context = current(world)?;
+        if flags > 1 {
+            return Err(code::INVALID_VALUE);
+        }
+        let handle = world.new_stream(context, flags == 0);
+        unsafe { put(to, handle as Handle) }?;
+    }
+
+    fn cuStreamDestroy_v2(on: Handle) |world| {
+        current(world)?;
+        world.end_stream(on as u64)?;
+    }
+
+    fn cuStreamSynchronize(on: Handle) |world| {
+        let context = current(world)?;
+        let last = world.last_of(context, stream(on))?;
+        world.finish(last);
+    }
+
+    fn cuStreamQuery(on: Handle) |world| {
+        let context = current(world)?;
+        let last = world.last_of(context, stream(on))?;
+        if !world.is_done(last) {
+            world.do_one();
+            return Err(code::NOT_READY);
+        }
+    }
+
+    fn cuStreamWaitEvent(on: Handle, event: Handle, flags: c_uint) |world| {
+        let context = current(world)?;
+        if flags != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        let op = world.event_op(event as u64)?;
+        world.enqueue(context, stream(on), op, Action::Nothing)?;
+    }
+
+    fn cuEventCreate(to: *mut Handle, flags: c_uint) |world| {
+        current(world)?;
+        if flags > 7 {
+            return Err(code::INVALID_VALUE);
+        }
+        let handle = world.new_event();
+        unsafe { put(to, handle as Handle) }?;
+    }
+
+    fn cuEventDestroy_v2(event: Handle) |world| {
+        world.end_event(event as u64)?;
+    }
+
+    fn cuEventRecord(event: Handle, on: Handle) |world| {
+        let context = current(world)?;
+        world.record(context, event as u64, stream(on))?;
+    }
+
+    fn cuEventSynchronize(event: Handle) |world| {
+        let op = world.event_op(event as u64)?;
+        world.finish(op);
+    }
+
+    fn cuEventQuery(event: Handle) |world| {
+        let op = world.event_op(event as u64)?;
+        if !world.is_done(op) {
+            world.do_one();
+            return Err(code::NOT_READY);
+        }
+    }
+
+    fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int, at: u64) |world| {
+        let number = world.device_of(at).ok_or(code::INVALID_VALUE)?;
+        match attribute {
+            1 => unsafe { put(to.cast::<Handle>(), (CONTEXT + number * 16) as Handle) }?,
+            2 => unsafe { put(to.cast::<c_uint>(), 2) }?,
+            9 => unsafe { put(to.cast::<c_int>(), number as c_int) }?,
+            _ => return Err(code::INVALID_VALUE),
+        }
+    }
+}
