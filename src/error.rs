@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::cuda::DeviceError;
 use crate::evict::DROP_CACHES;
 use crate::report::Reason;
 use crate::request::Route;
@@ -96,6 +97,14 @@ pub enum Error {
         /// Why not.
         reason: Reason,
     },
+    /// A device, or its driver, stood against it.
+    #[error("{}{source}", path_prefix(path.as_deref()))]
+    Device {
+        /// The file that was read; `None` where no file was.
+        path: Option<PathBuf>,
+        /// What stood against it.
+        source: DeviceError,
+    },
     /// A setting has a value that is not accepted, or a key that does not exist.
     #[error(transparent)]
     Setting(#[from] crate::settings::SettingError),
@@ -125,7 +134,7 @@ impl Error {
         }
     }
 
-    /// The file it is about; `None` for settings.
+    /// The file it is about; `None` for settings, and for devices where no file was read.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -137,8 +146,15 @@ impl Error {
             | Self::Length { path, .. }
             | Self::Truncated { path, .. }
             | Self::Route { path, .. } => Some(path),
+            Self::Device { path, .. } => path.as_deref(),
             Self::Setting(_) => None,
         }
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(source: DeviceError) -> Self {
+        Self::Device { path: None, source }
     }
 }
 
@@ -185,6 +201,10 @@ impl std::fmt::Display for FileKind {
 
 fn at(range: Option<&Range<u64>>) -> String {
     range.map_or_else(String::new, |r| format!(" of bytes {}..{}", r.start, r.end))
+}
+
+fn path_prefix(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| format!("{}: ", path.display()))
 }
 
 fn row_prefix(row: Option<usize>) -> String {

@@ -29,12 +29,18 @@
 )))]
 compile_error!("gpumap runs on 64-bit little-endian Linux");
 
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "cuda_absent.rs"]
+mod cuda;
 mod error;
 pub mod evict;
 pub mod facts;
 mod lock;
 mod mmap;
 mod plan;
+mod pool;
 mod range;
 mod read;
 mod report;
@@ -42,6 +48,7 @@ mod request;
 pub mod residency;
 mod rings;
 mod route;
+mod run;
 mod runtime;
 pub mod sample;
 pub mod settings;
@@ -51,6 +58,7 @@ mod target;
 pub mod warm;
 mod workers;
 
+pub use cuda::{Device, DeviceBuffer, DeviceError, DeviceSliceMut};
 pub use error::{Error, FileKind, Result};
 pub use mmap::{Advice, Mmap, MmapOptions};
 pub use plan::{Piece, Plan};

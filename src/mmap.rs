@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::range::{ByteRange, ends};
 use crate::read::Request;
 use crate::report::{Reason, Report};
-use crate::request::{Destination, ReadOptions, Rows};
+use crate::request::{Destination, Landing, ReadOptions, Rows};
 use crate::residency::Counter;
 use crate::runtime::Runtime;
 use crate::sys::{self, FileSystem, Mapping, Stat};
@@ -391,7 +391,14 @@ impl Mmap {
     ) -> Result<Report> {
         let range = self.resolve(range)?;
         self.request(Rows::One(range), range.len(), options)
-            .read(destination.landing())
+            .read(self.landing(destination)?)
+    }
+
+    fn landing<'d, D: Destination + ?Sized>(&self, destination: &'d mut D) -> Result<Landing<'d>> {
+        destination.landing().map_err(|source| Error::Device {
+            path: Some(self.path().to_owned()),
+            source,
+        })
     }
 
     /// Reads a range into a new vector.
@@ -412,9 +419,9 @@ impl Mmap {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| no_memory())?;
         let request = self.request(Rows::One(range), range.len(), ReadOptions::new());
-        request.read(sys::HostSliceMut::new(
+        request.read(Landing::Host(sys::HostSliceMut::new(
             &mut bytes.spare_capacity_mut()[..len],
-        ))?;
+        )))?;
         // SAFETY: the capacity is at least `len`, and a read that succeeds has written every byte
         // of its destination, which was those `len` bytes.
         #[allow(unsafe_code)]
@@ -450,7 +457,7 @@ impl Mmap {
     ) -> Result<Report> {
         let (rows, bytes) = Rows::gather(rows, self.len(), self.path())?;
         self.request(rows, bytes, options)
-            .read(destination.landing())
+            .read(self.landing(destination)?)
     }
 
     /// What [`read_with`](Self::read_with) would do, without doing it.
@@ -459,7 +466,8 @@ impl Mmap {
     /// [`Error::OutOfRange`], and [`Error::Route`] where a named route cannot be taken.
     pub fn plan(&self, range: impl RangeBounds<u64>, options: ReadOptions) -> Result<Plan> {
         let range = self.resolve(range)?;
-        self.request(Rows::One(range), range.len(), options).plan()
+        self.request(Rows::One(range), range.len(), options)
+            .plan(false)
     }
 
     /// What [`gather_with`](Self::gather_with) would do, without doing it.
@@ -468,7 +476,7 @@ impl Mmap {
     /// [`Error::OutOfRange`], and [`Error::Route`] where a named route cannot be taken.
     pub fn plan_gather(&self, rows: &[Range<u64>], options: ReadOptions) -> Result<Plan> {
         let (rows, bytes) = Rows::gather(rows, self.len(), self.path())?;
-        self.request(rows, bytes, options).plan()
+        self.request(rows, bytes, options).plan(false)
     }
 
     /// The mapped bytes as a slice.

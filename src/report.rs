@@ -33,6 +33,8 @@ impl std::fmt::Display for Engine {
 pub enum Reason {
     /// The route writes to device memory, and the destination is host memory.
     HostDestination,
+    /// This version of gpumap does not have the route.
+    NotBuilt,
     /// Nothing is mapped: the map is empty.
     NotMapped,
     /// The file was changed since it was mapped, and lies on a stacked file system (overlayfs, FUSE),
@@ -85,6 +87,7 @@ impl std::fmt::Display for Reason {
             Self::HostDestination => {
                 f.write_str("it lands in device memory, and the destination is host memory")
             }
+            Self::NotBuilt => f.write_str("this version does not have it"),
             Self::NotMapped => f.write_str("the map is empty, so nothing is mapped"),
             Self::MappingStale => f.write_str(
                 "the file was changed since it was mapped, and on its stacked file system the \

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use bytemuck::AnyBitPattern;
 
+use crate::cuda::{DeviceBuffer, DeviceError, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::range::ByteRange;
 use crate::sys::HostSliceMut;
@@ -109,49 +110,90 @@ impl ReadOptions {
 }
 
 /// Where bytes land, with its length: slices, vectors and arrays of plain data
-/// ([`AnyBitPattern`]: integers, floats, arrays of them, `MaybeUninit<u8>`).
+/// ([`AnyBitPattern`]: integers, floats, arrays of them, `MaybeUninit<u8>`), and memory on a device
+/// ([`DeviceBuffer`](crate::DeviceBuffer), [`DeviceSliceMut`], and with the feature `cuda` cudarc's
+/// `CudaSlice` and `CudaViewMut` of plain data).
 ///
-/// A vector is filled to its length; it never grows. This trait is sealed.
+/// A vector is filled to its length; it never grows. A read begins to write to device memory when the
+/// memory's own stream has done what was put on it before; when the read returns, every stream sees
+/// the bytes. This trait is sealed.
 pub trait Destination: sealed::Landing {}
 
 impl<D: sealed::Landing + ?Sized> Destination for D {}
 
 pub(crate) mod sealed {
-    use super::HostSliceMut;
+    use crate::cuda::DeviceError;
 
-    /// Turns a destination into memory that routes can write to.
+    /// Turns a destination into memory that bytes can be carried to.
     pub trait Landing {
         #[doc(hidden)]
-        fn landing(&mut self) -> HostSliceMut<'_>;
+        fn landing(&mut self) -> Result<super::Landing<'_>, DeviceError>;
+    }
+}
+
+/// Borrowed memory that takes any bytes.
+#[derive(Debug)]
+#[doc(hidden)]
+pub enum Landing<'d> {
+    Host(HostSliceMut<'d>),
+    Device(DeviceSliceMut<'d>),
+}
+
+impl<'d> Landing<'d> {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Host(slice) => slice.len() as u64,
+            Self::Device(slice) => slice.len(),
+        }
+    }
+
+    /// Takes the first `len` bytes (all, where it has fewer) off the front.
+    pub(crate) fn split_to(&mut self, len: u64) -> Self {
+        match self {
+            Self::Host(slice) => Self::Host(slice.split_to(len)),
+            Self::Device(slice) => Self::Device(slice.split_to(len)),
+        }
+    }
+}
+
+impl sealed::Landing for DeviceBuffer {
+    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
+        Ok(Landing::Device(self.as_slice_mut()))
+    }
+}
+
+impl sealed::Landing for DeviceSliceMut<'_> {
+    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
+        Ok(Landing::Device(self.reborrow()))
     }
 }
 
 impl<T: AnyBitPattern> sealed::Landing for [T] {
-    fn landing(&mut self) -> HostSliceMut<'_> {
-        HostSliceMut::new(self)
+    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
+        Ok(Landing::Host(HostSliceMut::new(self)))
     }
 }
 
 impl<T: AnyBitPattern> sealed::Landing for Vec<T> {
-    fn landing(&mut self) -> HostSliceMut<'_> {
-        HostSliceMut::new(self)
+    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
+        Ok(Landing::Host(HostSliceMut::new(self)))
     }
 }
 
 impl<T: AnyBitPattern, const N: usize> sealed::Landing for [T; N] {
-    fn landing(&mut self) -> HostSliceMut<'_> {
-        HostSliceMut::new(self)
+    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
+        Ok(Landing::Host(HostSliceMut::new(self)))
     }
 }
 
 impl<D: sealed::Landing + ?Sized> sealed::Landing for &mut D {
-    fn landing(&mut self) -> HostSliceMut<'_> {
+    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
         (**self).landing()
     }
 }
 
 impl<D: sealed::Landing + ?Sized> sealed::Landing for Box<D> {
-    fn landing(&mut self) -> HostSliceMut<'_> {
+    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
         (**self).landing()
     }
 }
@@ -246,6 +288,22 @@ impl<'r> Rows<'r> {
     }
 }
 
+impl Rows<'_> {
+    /// The place `bytes` bytes behind `cursor`.
+    pub(crate) fn after(self, cursor: Cursor, bytes: u64) -> Cursor {
+        let Cursor { mut row, mut skip } = cursor;
+        let mut left = bytes;
+        while row < self.count() && left >= self.get(row).len() - skip {
+            left -= self.get(row).len() - skip;
+            (row, skip) = (row + 1, 0);
+        }
+        Cursor {
+            row,
+            skip: skip + left,
+        }
+    }
+}
+
 /// A place in the packed bytes of a request: `skip` bytes into row number `row`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Cursor {
@@ -254,7 +312,7 @@ pub(crate) struct Cursor {
 }
 
 /// Asserts at compile time that uninitialised memory is a destination.
-const _: fn(&mut [MaybeUninit<u8>]) -> HostSliceMut<'_> =
+const _: fn(&mut [MaybeUninit<u8>]) -> Result<Landing<'_>, DeviceError> =
     <[MaybeUninit<u8>] as sealed::Landing>::landing;
 
 #[cfg(test)]

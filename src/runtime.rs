@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use crate::cuda::{Device, DeviceError, Lane};
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::lock::lock;
 use crate::mmap::{Mapped, Mmap, MmapOptions};
+use crate::pool::{Lent, Pool};
 use crate::rings::Rings;
 use crate::settings::{SettingError, Settings};
 use crate::staging::Staging;
@@ -42,6 +44,8 @@ struct Inner {
     /// Threads that wait for storage more than they work.
     io_workers: OnceLock<Workers>,
     staging: Staging,
+    devices: Mutex<HashMap<usize, Device>>,
+    lanes: Pool<Lane>,
     rings: Rings,
     maps: Mutex<HashMap<Identity, Vec<Weak<Mapped>>>>,
 }
@@ -70,6 +74,8 @@ impl RuntimeBuilder {
             io_workers: OnceLock::new(),
             rings: Rings::new(settings.depth()),
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
+            devices: Mutex::default(),
+            lanes: Pool::new(settings.pinned_bytes() / (2 * settings.piece_bytes())),
             maps: Mutex::default(),
             settings,
         };
@@ -118,10 +124,38 @@ impl Runtime {
         &self.inner.settings
     }
 
-    /// Frees the staging memory that no read uses right now; the bytes freed. It is made again
-    /// when needed.
+    /// The GPU of this number, counted from 0 among those that the driver shows.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where there is no driver or no such device, or where
+    /// it does not work.
+    pub fn device(&self, ordinal: usize) -> Result<Device> {
+        Ok(self.find_device(ordinal)?)
+    }
+
+    pub(crate) fn find_device(&self, ordinal: usize) -> Result<Device, DeviceError> {
+        let mut devices = lock(&self.inner.devices);
+        if let Some(device) = devices.get(&ordinal) {
+            return Ok(device.clone());
+        }
+        let device = Device::open(ordinal)?;
+        devices.insert(ordinal, device.clone());
+        Ok(device)
+    }
+
+    /// Frees the staging memory, pinned memory too, that no read uses right now; the bytes freed. It
+    /// is made again when needed.
     pub fn release_staging(&self) -> u64 {
-        self.inner.staging.release()
+        let lanes = self.inner.lanes.release();
+        let pinned: u64 = lanes.iter().map(Lane::bytes).sum();
+        self.inner.staging.release() + pinned
+    }
+
+    /// What a thread carries bytes to a device with; waits for one at the bound.
+    pub(crate) fn lane(&self, device: &Device) -> Result<Lent<'_, Lane>, DeviceError> {
+        let piece = usize::try_from(self.settings().piece_bytes()).unwrap_or(usize::MAX);
+        let lanes = &self.inner.lanes;
+        lanes.lend(|lane| lane.serves(device), || Lane::new(device, piece))
     }
 
     pub(crate) fn facts(&self) -> &Facts {

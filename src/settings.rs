@@ -32,7 +32,7 @@ pub struct Key {
 }
 
 /// Every key. The order is that of the README's table.
-pub static KEYS: [Key; 8] = [
+pub static KEYS: [Key; 9] = [
     Key {
         name: "GPUMAP_ROUTE",
         default: "auto",
@@ -90,6 +90,18 @@ pub static KEYS: [Key; 8] = [
             Some(())
         },
         show: |s| s.staging_bytes.to_string(),
+    },
+    Key {
+        name: "GPUMAP_PINNED",
+        default: "128MiB",
+        unit: "bytes",
+        accepted: "64KiB to 1TiB, and never less than two pieces are used",
+        doc: "the most pinned memory for reads into device memory, two pieces for each thread; at the bound a thread waits",
+        store: |s, text| {
+            s.pinned_bytes = within(parse_bytes(text)?, 64 << 10, 1 << 40)?;
+            Some(())
+        },
+        show: |s| s.pinned_bytes.to_string(),
     },
     Key {
         name: "GPUMAP_DEPTH",
@@ -169,6 +181,7 @@ pub struct Settings {
     workers: Option<usize>,
     piece_bytes: u64,
     staging_bytes: u64,
+    pinned_bytes: u64,
     depth: u32,
     merge_gap: u64,
     evict_wait: Duration,
@@ -195,6 +208,7 @@ impl Default for Settings {
             workers: None,
             piece_bytes: 0,
             staging_bytes: 0,
+            pinned_bytes: 0,
             depth: 0,
             merge_gap: 0,
             evict_wait: Duration::ZERO,
@@ -298,6 +312,12 @@ impl Settings {
     #[must_use]
     pub fn staging_bytes(&self) -> u64 {
         self.staging_bytes.max(self.piece_bytes)
+    }
+
+    /// `GPUMAP_PINNED`: the most pinned memory for reads into device memory, in bytes.
+    #[must_use]
+    pub const fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes
     }
 
     /// `GPUMAP_DEPTH`: reads past the page cache that one thread has under way at once.

@@ -1,10 +1,14 @@
-//! `gds`: cuFile reads from storage into device memory. Named, so that every plan explains it.
+//! `gds`: cuFile reads from storage into device memory. Named, so that every plan explains it; this
+//! version does not use cuFile.
 
 use super::Ask;
 use crate::plan::Cost;
 use crate::report::Reason;
 
-/// Every destination is host memory so far.
-pub(crate) fn usable(_: Ask) -> Result<Cost, Reason> {
-    Err(Reason::HostDestination)
+pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
+    Err(if ask.to_device {
+        Reason::NotBuilt
+    } else {
+        Reason::HostDestination
+    })
 }

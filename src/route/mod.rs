@@ -9,6 +9,7 @@ pub(crate) mod mapped;
 use std::fs::File;
 use std::io;
 
+use crate::cuda::DeviceError;
 use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
 use crate::report::Engine;
@@ -30,6 +31,8 @@ pub(crate) struct Ask {
     pub(crate) mapped: bool,
     /// Whether the mapping may show another file than the descriptor reads.
     pub(crate) stale: bool,
+    /// Whether the destination is device memory.
+    pub(crate) to_device: bool,
     /// What direct reads must be aligned to, or why there are none; `None` where nobody asked.
     pub(crate) direct: Option<Result<DirectAlignment, Reason>>,
     /// The setting `GPUMAP_PIECE`.
@@ -61,12 +64,20 @@ pub(crate) enum Failure {
         at: ByteRange,
         source: io::Error,
     },
+    /// A device, or its driver, failed.
+    Device(DeviceError),
     /// The file ended before the segment did.
     Ended {
         row: usize,
         at: ByteRange,
         available: u64,
     },
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
 }
 
 /// What one kind of call costs, measured on a machine that is named where the value stands.

@@ -105,14 +105,14 @@ impl<'o> Streams<'o> {
         // Where the file cannot be opened anew the streams share a descriptor, and read slower.
         let own = sys::reopen(&opened.file).ok();
         let file = own.as_ref().unwrap_or(&opened.file);
-        let block = BLOCK.min(slot.bytes().len() as u64);
+        let block = BLOCK.min(slot.as_mut_slice().len() as u64);
         while let Some(strip) = next() {
             for bytes in strip.windows(block) {
                 if lock(&self.state).stopped.is_some() {
                     return Ok(());
                 }
                 let mut moved = Moved::default();
-                let into = HostSliceMut::new(slot.bytes()).split_to(bytes.len());
+                let into = HostSliceMut::new(slot.as_mut_slice()).split_to(bytes.len());
                 sys::read_full_at(file.as_fd(), into, bytes.start(), &mut moved).map_err(
                     |error| Error::system_at(&opened.path, "pread", bytes.into(), error),
                 )?;

@@ -13,6 +13,8 @@
 mod child;
 mod conform;
 mod contracts;
+#[cfg(feature = "cuda")]
+mod device;
 mod direct;
 mod errors;
 mod evict;

@@ -98,7 +98,9 @@ pub(crate) fn run(
         slot.as_ref()
             .ok_or_else(|| failed("malloc", libc::ENOMEM))?;
     }
-    let memory = slot.as_mut().map(|slot| HostSliceMut::new(slot.bytes()));
+    let memory = slot
+        .as_mut()
+        .map(|slot| HostSliceMut::new(slot.as_mut_slice()));
     let mut work = Work::new(parts, align, means.merge_gap, means.rings.depth(), memory);
     if file.needs_memory {
         work.populate();

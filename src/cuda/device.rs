@@ -1,0 +1,169 @@
+//! [`Device`]: one GPU, by its primary context.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use super::driver::{DeviceError, Driver, Handle, Result};
+use super::memory::DeviceBuffer;
+
+/// A GPU. Cheap to clone. It holds the device's primary context, the one that the CUDA runtime,
+/// PyTorch and `cudarc::driver::CudaContext::new` use too.
+///
+/// ```no_run
+/// let rt = gpumap::Runtime::global()?;
+/// let gpu = rt.device(0)?;
+/// let mut weights = gpu.alloc(1 << 30)?;
+/// let report = rt.open("weights.bin")?.read(0..1 << 30, &mut weights)?;
+/// # Ok::<(), gpumap::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    driver: Driver,
+    ordinal: usize,
+    device: c_int,
+    context: Handle,
+    /// The driver works in this process alone.
+    process: u32,
+}
+
+// SAFETY: the handle is a name for the driver, which takes it on any thread.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// The device's context, current to this thread until dropped; then the one before is again.
+#[derive(Debug)]
+pub(super) struct Bound<'d> {
+    driver: &'d Driver,
+    before: Handle,
+}
+
+impl Device {
+    /// How many devices the driver shows.
+    ///
+    /// # Errors
+    /// Where there is no driver, or it does not work. Without a device the driver says so
+    /// (`CUDA_ERROR_NO_DEVICE`).
+    pub fn count() -> crate::Result<usize> {
+        Ok(count(&Driver::load()?)?)
+    }
+
+    /// The device of this number, with its context retained.
+    pub(crate) fn open(ordinal: usize) -> Result<Self> {
+        let driver = Driver::load()?;
+        let count = count(&driver)?;
+        let number = c_int::try_from(ordinal).ok().filter(|_| ordinal < count);
+        let number = number.ok_or(DeviceError::NoDevice { ordinal, count })?;
+        let (mut device, mut context) = (0, std::ptr::null_mut());
+        // SAFETY: it writes one number.
+        unsafe { driver.device_get(&raw mut device, number) }?;
+        // SAFETY: it writes one handle; released once, in `Inner::drop`.
+        unsafe { driver.retain_primary(&raw mut context, device) }?;
+        let process = std::process::id();
+        let inner = Inner {
+            driver,
+            ordinal,
+            device,
+            context,
+            process,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Its number, from 0, among those that the driver shows.
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        self.inner.ordinal
+    }
+
+    /// Its name, as the driver gives it.
+    ///
+    /// # Errors
+    /// Where the driver's call fails.
+    pub fn name(&self) -> crate::Result<String> {
+        let mut name = [0u8; 256];
+        // SAFETY: it writes at most so many bytes, a zero among them.
+        unsafe {
+            self.driver()
+                .device_name(name.as_mut_ptr().cast(), 256, self.inner.device)
+        }?;
+        let end = name
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(name.len());
+        Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+
+    /// Bytes of its memory that are free, and all of them.
+    ///
+    /// # Errors
+    /// Where the driver's call fails.
+    pub fn memory(&self) -> crate::Result<(u64, u64)> {
+        let _bound = self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: it writes two numbers.
+        unsafe { self.driver().mem_info(&raw mut free, &raw mut total) }?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Memory on it, uninitialised; no bytes are taken for a length of 0.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where so much cannot be had.
+    pub fn alloc(&self, len: u64) -> crate::Result<DeviceBuffer> {
+        Ok(DeviceBuffer::new(self, len)?)
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.inner.driver
+    }
+
+    pub(super) fn context(&self) -> Handle {
+        self.inner.context
+    }
+
+    /// Makes its context current to this thread.
+    pub(super) fn bind(&self) -> Result<Bound<'_>> {
+        if self.inner.process != std::process::id() {
+            return Err(DeviceError::Forked);
+        }
+        let driver = self.driver();
+        let mut before = std::ptr::null_mut();
+        // SAFETY: it writes one handle.
+        unsafe { driver.get_current(&raw mut before) }?;
+        // SAFETY: the context is retained for as long as `self`.
+        unsafe { driver.set_current(self.inner.context) }?;
+        Ok(Bound { driver, before })
+    }
+}
+
+fn count(driver: &Driver) -> Result<usize> {
+    let mut count = 0;
+    // SAFETY: it writes one number.
+    unsafe { driver.device_count(&raw mut count) }?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it was current to this thread before; where it is gone the driver says so.
+        let _ = unsafe { self.driver.set_current(self.before) };
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        // SAFETY: retained once, in `Device::open`.
+        let _ = unsafe { self.driver.release_primary(self.device) };
+    }
+}

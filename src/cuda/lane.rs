@@ -1,0 +1,296 @@
+//! What one thread carries bytes to a device with: a stream of its own, and slots of pinned memory.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+
+use super::device::Device;
+use super::driver::{DeviceError, Handle, Result};
+use super::memory::DeviceSliceMut;
+use super::pinned::PinnedBuffer;
+
+/// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream, nor that for it.
+const NON_BLOCKING: u32 = 1;
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: u32 = 2;
+
+/// A stream, destroyed at drop. Its work is waited for before.
+#[derive(Debug)]
+pub(super) struct Stream {
+    device: Device,
+    handle: Handle,
+}
+
+/// An event, destroyed at drop.
+#[derive(Debug)]
+struct Event {
+    device: Device,
+    handle: Handle,
+}
+
+// SAFETY: handles are names for the driver, which takes them on any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Send for Event {}
+// SAFETY: as above; waiting for an event changes nothing about it.
+unsafe impl Sync for Event {}
+
+impl Stream {
+    /// The device's context must be current.
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: it writes one handle; destroyed once, at drop.
+        unsafe { device.driver().stream_create(&raw mut handle, NON_BLOCKING) }?;
+        Ok(Self {
+            device: device.clone(),
+            handle,
+        })
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    pub(super) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream lives.
+        unsafe { self.device.driver().stream_synchronize(self.handle) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.device.bind() else {
+            return;
+        };
+        // Destroying a stream does not wait for its work.
+        let _ = self.synchronize();
+        // SAFETY: made in `new`, and not destroyed since.
+        let _ = unsafe { self.device.driver().stream_destroy(self.handle) };
+    }
+}
+
+impl Event {
+    /// The device's context must be current.
+    fn new(device: &Device) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: it writes one handle; destroyed once, at drop.
+        unsafe { device.driver().event_create(&raw mut handle, NO_TIMING) }?;
+        Ok(Self {
+            device: device.clone(),
+            handle,
+        })
+    }
+
+    /// # Safety
+    /// The stream lives.
+    unsafe fn record(&self, stream: Handle) -> Result<()> {
+        // SAFETY: the event lives; the stream as the caller says.
+        unsafe { self.device.driver().event_record(self.handle, stream) }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        // SAFETY: the event lives.
+        unsafe { self.device.driver().event_synchronize(self.handle) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let Ok(_bound) = self.device.bind() else {
+            return;
+        };
+        // SAFETY: made in `new`, and not destroyed since.
+        let _ = unsafe { self.device.driver().event_destroy(self.handle) };
+    }
+}
+
+/// The moment from which a destination may be written to.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    event: Option<Event>,
+}
+
+impl Ready {
+    /// Marks where the destination's own stream is now.
+    pub(crate) fn of(device: &Device, destination: &DeviceSliceMut<'_>) -> Result<Self> {
+        if destination.context != device.context() {
+            let ordinal = destination.ordinal;
+            return Err(DeviceError::OtherContext { ordinal });
+        }
+        let Some(after) = destination.after else {
+            return Ok(Self { event: None });
+        };
+        let _bound = device.bind()?;
+        let event = Event::new(device)?;
+        // SAFETY: whoever made the destination said that its stream lives.
+        unsafe { event.record(after) }?;
+        Ok(Self { event: Some(event) })
+    }
+}
+
+/// A slot of pinned memory, and an event behind the last copy out of it.
+#[derive(Debug)]
+struct Slot {
+    bytes: PinnedBuffer,
+    copied: Event,
+}
+
+/// Carries bytes to a device in slots of pinned memory: one is copied while the next is filled.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    device: Device,
+    stream: Stream,
+    /// Dropped unless `lost`.
+    slots: ManuallyDrop<[Slot; SLOTS]>,
+    next: usize,
+    /// Whether copies may be under way for ever, as far as the driver tells.
+    lost: bool,
+}
+
+/// Slots of a lane.
+const SLOTS: usize = 2;
+/// The least that a slot takes.
+const LEAST_SLOT: usize = 64 << 10;
+
+impl Lane {
+    /// Slots of so many bytes; of fewer, where so much pinned memory cannot be had.
+    pub(crate) fn new(device: &Device, slot_bytes: usize) -> Result<Self> {
+        let _bound = device.bind()?;
+        let stream = Stream::new(device)?;
+        let mut bytes = slot_bytes;
+        loop {
+            match Slot::new(device, bytes).and_then(|one| Ok([one, Slot::new(device, bytes)?])) {
+                Err(error) if bytes / 2 < LEAST_SLOT => return Err(error),
+                Err(_) => bytes /= 2,
+                Ok(slots) => {
+                    return Ok(Self {
+                        device: device.clone(),
+                        stream,
+                        slots: ManuallyDrop::new(slots),
+                        next: 0,
+                        lost: false,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether it carries to this device, and can still.
+    pub(crate) fn serves(&self, device: &Device) -> bool {
+        !self.lost && self.device.context() == device.context()
+    }
+
+    /// Pinned bytes that it holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.bytes.len() as u64).sum()
+    }
+
+    /// Begins to carry bytes to a destination that may be written to from `ready` on.
+    pub(crate) fn begin<'d>(&mut self, ready: &'d Ready) -> Result<Crossing<'_, 'd>> {
+        if let Some(event) = &ready.event {
+            let _bound = self.device.bind()?;
+            // SAFETY: both live.
+            unsafe {
+                self.device
+                    .driver()
+                    .stream_wait(self.stream.handle, event.handle, 0)
+            }?;
+        }
+        Ok(Crossing {
+            lane: self,
+            destination: PhantomData,
+            over: true,
+        })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if !self.lost {
+            // SAFETY: dropped here and nowhere else.
+            unsafe { ManuallyDrop::drop(&mut self.slots) };
+        }
+    }
+}
+
+impl Slot {
+    fn new(device: &Device, bytes: usize) -> Result<Self> {
+        Ok(Self {
+            bytes: PinnedBuffer::new(device, bytes)?,
+            copied: Event::new(device)?,
+        })
+    }
+}
+
+/// A lane at work for one destination. However it ends, also by a panic, every copy is over then: it
+/// must not be forgotten.
+#[derive(Debug)]
+pub(crate) struct Crossing<'l, 'd> {
+    lane: &'l mut Lane,
+    destination: PhantomData<&'d ()>,
+    /// Whether nothing is under way.
+    over: bool,
+}
+
+impl<'d> Crossing<'_, 'd> {
+    /// Bytes that one slot takes.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        self.lane.slots[0].bytes.len() as u64
+    }
+
+    /// Fills a slot, as soon as one is free, and begins to copy it: as many bytes as the destination
+    /// has, at most a slot of them. Nothing is copied where `fill` fails.
+    pub(crate) fn carry<E: From<DeviceError>>(
+        &mut self,
+        to: DeviceSliceMut<'d>,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Lane {
+            device,
+            stream,
+            slots,
+            next,
+            ..
+        } = &mut *self.lane;
+        let slot = &mut slots[*next];
+        *next = (*next + 1) % SLOTS;
+        slot.copied.synchronize()?;
+        let len = usize::try_from(to.len())
+            .unwrap_or(usize::MAX)
+            .min(slot.bytes.len());
+        fill(&mut slot.bytes.as_mut_slice()[..len])?;
+        let _bound = device.bind()?;
+        let from = slot.bytes.start().cast();
+        self.over = false;
+        // SAFETY: `len` bytes are on both sides. The slot is not touched before its event has passed,
+        // and the destination is borrowed until `finish`, or the drop, has waited.
+        unsafe {
+            device
+                .driver()
+                .copy_to_device(to.address(), from, len, stream.handle)
+        }?;
+        // SAFETY: the stream lives.
+        Ok(unsafe { slot.copied.record(stream.handle) }?)
+    }
+
+    /// Waits for every copy.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        if !self.over {
+            let _bound = self.lane.device.bind()?;
+            self.lane.stream.synchronize()?;
+            self.over = true;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crossing<'_, '_> {
+    fn drop(&mut self) {
+        // Fails only where the context is lost, and with it all that was under way; should it not
+        // be, the slots must not be used again.
+        self.lane.lost |= self.wait().is_err();
+    }
+}

@@ -1,0 +1,20 @@
+//! The room for the driver of NVIDIA GPUs.
+//!
+//! # Safety
+//! The driver's functions take addresses, handles and lengths that the compiler cannot check. All of
+//! them are called in this folder; its functions are safe to call with any arguments, or are `unsafe`
+//! and say what the caller must hold to. The driver's numbers stay integers, since a driver newer than
+//! this crate may answer with any.
+#![allow(unsafe_code)]
+
+mod cudarc_slices;
+mod device;
+mod driver;
+mod lane;
+mod memory;
+mod pinned;
+
+pub use device::Device;
+pub use driver::DeviceError;
+pub(crate) use lane::{Crossing, Lane, Ready};
+pub use memory::{DeviceBuffer, DeviceSliceMut};

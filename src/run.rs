@@ -1,0 +1,232 @@
+//! The part of the spine that moves bytes: pieces are handed to threads, and by each to its route;
+//! for device memory by way of pinned slots.
+
+use std::sync::Mutex;
+
+use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
+use crate::error::{Error, Result};
+use crate::lock::lock;
+use crate::plan::{Piece, Plan};
+use crate::range::ByteRange;
+use crate::read::Request;
+use crate::report::{Engine, Report, RouteUse};
+use crate::request::{Landing, Route};
+use crate::route::{Failure, Source, buffered, direct, mapped};
+use crate::sys::{HostSliceMut, Moved, StorageReads};
+
+/// Moves the pieces, on the caller's thread and, where there are several, on parked threads.
+pub(crate) fn run(
+    request: &Request<'_>,
+    plan: &Plan,
+    destination: Landing<'_>,
+    report: &mut Report,
+) -> Result<()> {
+    if plan.pieces().is_empty() {
+        report.storage_read_bytes = request.options.measure.then_some(0);
+        return Ok(());
+    }
+    let shore = match &destination {
+        Landing::Host(_) => None,
+        Landing::Device(slice) => {
+            let shore = Shore::of(request, slice);
+            Some(shore.map_err(|error| request.error(error.into()))?)
+        }
+    };
+    let run = Run {
+        request,
+        shore: shore.as_ref(),
+        feed: Mutex::new(Feed {
+            pieces: plan.pieces(),
+            rest: destination,
+        }),
+        outcome: Mutex::new(Outcome {
+            report,
+            error: None,
+        }),
+    };
+    if request.options.measure {
+        lock(&run.outcome).report.storage_read_bytes = Some(0);
+    }
+    if plan.pieces().len() > 1 {
+        let workers = match plan.pieces()[0].engine {
+            Some(Engine::Pread) => request.runtime.io_workers(),
+            _ => request.runtime.workers(),
+        };
+        let threads = request.options.workers.unwrap_or(workers.limit());
+        workers.share(threads.min(plan.pieces().len()), &|| run.work());
+    } else {
+        run.work();
+    }
+    let outcome = run.outcome.into_inner();
+    match outcome
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .error
+    {
+        None => Ok(()),
+        Some((_, error)) => Err(error),
+    }
+}
+
+/// Where bytes leave the host's memory.
+struct Shore {
+    device: Device,
+    /// From when on the destination may be written to.
+    ready: Ready,
+}
+
+impl Shore {
+    fn of(request: &Request<'_>, destination: &DeviceSliceMut<'_>) -> Result<Self, DeviceError> {
+        let device = request.runtime.find_device(destination.ordinal())?;
+        let ready = Ready::of(&device, destination)?;
+        Ok(Self { device, ready })
+    }
+}
+
+/// A request while its pieces are being moved.
+struct Run<'r, 'd> {
+    request: &'r Request<'r>,
+    /// `None` for host memory.
+    shore: Option<&'r Shore>,
+    feed: Mutex<Feed<'r, 'd>>,
+    outcome: Mutex<Outcome<'r>>,
+}
+
+/// The pieces that nobody has taken yet, with their part of the destination.
+struct Feed<'p, 'd> {
+    pieces: &'p [Piece],
+    rest: Landing<'d>,
+}
+
+struct Outcome<'r> {
+    report: &'r mut Report,
+    /// The failure that lies first in the destination.
+    error: Option<(u64, Error)>,
+}
+
+impl<'d> Run<'_, 'd> {
+    /// What every thread does: take pieces until there are none or one has failed.
+    fn work(&self) {
+        let measure = self.request.options.measure;
+        let before = measure.then(StorageReads::now).flatten();
+        match self.shore {
+            None => self.move_pieces(),
+            Some(shore) => {
+                if let Err(error) = self.cross(shore) {
+                    self.fail(0, error.into());
+                }
+            }
+        }
+        if measure {
+            let counts = before.zip(StorageReads::now());
+            let read = counts.map(|(before, after)| after.since(&before));
+            let mut outcome = lock(&self.outcome);
+            let total = &mut outcome.report.storage_read_bytes;
+            *total = total.zip(read).map(|(total, read)| total + read);
+        }
+    }
+
+    fn move_pieces(&self) {
+        while let Some((piece, Landing::Host(destination))) = self.next_piece() {
+            if let Err(failure) = self.move_piece(&piece, destination) {
+                self.fail(piece.destination.start(), failure);
+            }
+        }
+    }
+
+    /// The same for device memory. Copies that are under way are waited for, however it ends.
+    fn cross(&self, shore: &Shore) -> Result<(), DeviceError> {
+        let mut lane = self.request.runtime.lane(&shore.device)?;
+        let mut crossing = lane.begin(&shore.ready)?;
+        while let Some((piece, Landing::Device(destination))) = self.next_piece() {
+            if let Err((at, failure)) = self.carry_piece(piece, destination, &mut crossing) {
+                self.fail(at, failure);
+            }
+        }
+        crossing.finish()
+    }
+
+    /// Moves a piece in parts, each as large as a slot at most. A failure with its place.
+    fn carry_piece<'c>(
+        &self,
+        piece: Piece,
+        mut destination: DeviceSliceMut<'c>,
+        crossing: &mut Crossing<'_, 'c>,
+    ) -> Result<(), (u64, Failure)> {
+        let mut part = piece;
+        while !destination.is_empty() {
+            let to = destination.split_to(crossing.slot_bytes());
+            let (at, len) = (part.destination.start(), to.len());
+            part.destination = ByteRange::at(at, len).unwrap_or_default();
+            crossing
+                .carry(to, |slot| self.move_piece(&part, HostSliceMut::new(slot)))
+                .map_err(|failure| (at, failure))?;
+            part.start = self.request.rows.after(part.start, len);
+            part.destination = ByteRange::at(at + len, 0).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn next_piece(&self) -> Option<(Piece, Landing<'d>)> {
+        let mut feed = lock(&self.feed);
+        let (piece, rest) = feed.pieces.split_first()?;
+        feed.pieces = rest;
+        let destination = feed.rest.split_to(piece.destination.len());
+        Some((*piece, destination))
+    }
+
+    fn move_piece(&self, piece: &Piece, destination: HostSliceMut<'_>) -> Result<(), Failure> {
+        let mut moved = Moved::default();
+        let done = self.take_route(piece, destination, &mut moved);
+        let used = RouteUse {
+            bytes: moved.bytes,
+            ops: moved.ops,
+            engine: *done.as_ref().unwrap_or(&piece.engine),
+        };
+        lock(&self.outcome).report.add(piece.route, used);
+        done.map(drop)
+    }
+
+    /// Moves a piece; the engine that did it, where the route has several.
+    fn take_route(
+        &self,
+        piece: &Piece,
+        destination: HostSliceMut<'_>,
+        moved: &mut Moved,
+    ) -> Result<Option<Engine>, Failure> {
+        let Request { runtime, map, .. } = self.request;
+        let source = Source {
+            file: &map.file,
+            mapping: map.mapping.as_ref(),
+            offset: map.offset,
+        };
+        let segments = self
+            .request
+            .rows
+            .segments(piece.start, piece.destination.len());
+        match piece.route {
+            Route::Mapped => mapped::run(source, segments, destination, moved)?,
+            Route::Direct => {
+                let means = direct::Means {
+                    file: map.direct().ok(),
+                    rings: runtime.rings(),
+                    staging: runtime.staging(),
+                    merge_gap: runtime.settings().merge_gap(),
+                    engine: piece.engine,
+                };
+                return direct::run(means, source, segments, destination, moved).map(Some);
+            }
+            // No plan holds `gds`: it never answers with a cost.
+            Route::Buffered | Route::Gds => buffered::run(source, segments, destination, moved)?,
+        }
+        Ok(piece.engine)
+    }
+
+    /// Keeps the failure that lies first, and hands out no more pieces.
+    fn fail(&self, at: u64, failure: Failure) {
+        lock(&self.feed).pieces = &[];
+        let mut outcome = lock(&self.outcome);
+        if outcome.error.as_ref().is_none_or(|(first, _)| at < *first) {
+            outcome.error = Some((at, self.request.error(failure)));
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Device memory as the destination. Each case runs in a child, on a double of the driver; on the
+//! driver itself, with `GPUMAP_TEST_DRIVER=real`, where there is a GPU.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use cudarc::driver::CudaContext;
+use fake_cuda::control::{Double, Live};
+use gpumap::{
+    Device, DeviceBuffer, Error, Mmap, MmapOptions, ReadOptions, Report, Result, Route, Runtime,
+};
+
+use crate::child::{in_child, this_test};
+use crate::conform::{Way, conform};
+use crate::scene::{MIB, Scene, host_routes, noise, pread, runtime};
+
+/// The double, before anybody asks for the driver; `None` where the real one is wanted.
+fn driver() -> Option<Double> {
+    match std::env::var("GPUMAP_TEST_DRIVER").as_deref() {
+        Ok("real") => None,
+        _ => Some(Double::load().unwrap()),
+    }
+}
+
+/// Runs `work` in a child with the double, if any, and sees that nothing of it lives afterwards.
+fn on_a_device(test: &str, work: impl FnOnce(Option<&Double>, &Path)) {
+    let make = || {
+        let scene = Scene::new();
+        let file = scene.file("f", 10 * MIB + 77);
+        (scene, file)
+    };
+    in_child(test, make, |path| {
+        let double = driver();
+        work(double.as_ref(), path);
+        if let Some(double) = double {
+            assert_eq!(double.live(), Live::default());
+            assert_eq!(double.violations(), [""; 0]);
+        }
+    });
+}
+
+/// Cases that need the double's controls.
+fn on_the_double(test: &str, work: impl FnOnce(&Double, &Path)) {
+    on_a_device(test, |double, path| {
+        if let Some(double) = double {
+            work(double, path);
+        }
+    });
+}
+
+fn held(buffer: &DeviceBuffer) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(buffer.len()).unwrap()];
+    buffer.copy_to_host(0, &mut bytes).unwrap();
+    bytes
+}
+
+const GUARD: u64 = 61;
+
+/// Reads into the middle of a larger allocation.
+struct Guarded {
+    runtime: Runtime,
+    device: Device,
+    options: ReadOptions,
+    route: Option<Route>,
+}
+
+impl Guarded {
+    fn landed(
+        &self,
+        len: u64,
+        read: impl FnOnce(&mut gpumap::DeviceSliceMut<'_>) -> Result<Report>,
+    ) -> Result<Vec<u8>> {
+        let mut buffer = self.device.alloc(GUARD + len + GUARD)?;
+        buffer.zero()?;
+        let report = read(&mut buffer.slice_mut(GUARD..GUARD + len).unwrap())?;
+        assert_eq!(report.bytes, len);
+        let moved = |route| report.route(route).map_or(0, |used| used.bytes);
+        if let Some(route) = self.route {
+            assert_eq!(moved(route), len);
+        }
+        let bytes = held(&buffer);
+        let (front, rest) = bytes.split_at(GUARD as usize);
+        let (middle, back) = rest.split_at(len as usize);
+        assert!(front.iter().chain(back).all(|byte| *byte == 0));
+        Ok(middle.to_vec())
+    }
+}
+
+impl Way for Guarded {
+    fn options(&self) -> MmapOptions {
+        self.runtime.options()
+    }
+
+    fn read(&self, map: &Mmap, range: Range<u64>) -> Result<Vec<u8>> {
+        self.landed(range.end - range.start, |into| {
+            map.read_with(range, into, self.options)
+        })
+    }
+
+    fn gather(&self, map: &Mmap, rows: &[Range<u64>]) -> Result<Vec<u8>> {
+        let len = rows.iter().map(|row| row.end - row.start).sum();
+        self.landed(len, |into| map.gather_with(rows, into, self.options))
+    }
+
+    fn serves_empty_maps(&self) -> bool {
+        self.route != Some(Route::Mapped)
+    }
+}
+
+fn conform_by(test: &str, route: Option<Route>) {
+    on_a_device(test, |_, _| {
+        for (workers, piece) in [(1, "4KiB"), (4, "64KiB"), (4, "4MiB")] {
+            let runtime = runtime(&[("GPUMAP_PIECE", piece), ("GPUMAP_WORKERS", "4")]);
+            let device = runtime.device(0).unwrap();
+            let options = ReadOptions::new().route(route).workers(workers);
+            conform(&Guarded {
+                runtime,
+                device,
+                options,
+                route,
+            });
+        }
+    });
+}
+
+#[test]
+fn auto_conforms() {
+    conform_by(this_test!(), None);
+}
+
+#[test]
+fn buffered_conforms() {
+    conform_by(this_test!(), Some(Route::Buffered));
+}
+
+#[test]
+fn mapped_conforms() {
+    conform_by(this_test!(), Some(Route::Mapped));
+}
+
+#[test]
+fn direct_conforms() {
+    if host_routes().contains(&Route::Direct) {
+        conform_by(this_test!(), Some(Route::Direct));
+    }
+}
+
+#[test]
+fn slices_of_cudarc_take_the_bytes() {
+    on_a_device(this_test!(), |_, path| {
+        let map = runtime(&[]).open(path).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        let stream = context.new_stream().unwrap();
+        let mut slice = stream.alloc_zeros::<f32>(1000).unwrap();
+        let report = map.read(5..4005, &mut slice).unwrap();
+        assert_eq!(report.bytes, 4000);
+        let got = stream.clone_dtoh(&slice).unwrap();
+        assert_eq!(bytemuck::cast_slice::<f32, u8>(&got), pread(path, 5, 4000));
+
+        let mut view = slice.slice_mut(10..20);
+        map.read(1..41, &mut view).unwrap();
+        let got = stream.clone_dtoh(&slice).unwrap();
+        let expected = [
+            pread(path, 5, 40),
+            pread(path, 1, 40),
+            pread(path, 85, 3920),
+        ]
+        .concat();
+        assert_eq!(bytemuck::cast_slice::<f32, u8>(&got), expected);
+    });
+}
+
+/// Work that the user put on the slice's stream comes first, whatever the driver does.
+#[test]
+fn nothing_lands_before_the_slices_own_stream_is_there() {
+    on_a_device(this_test!(), |double, path| {
+        let map = runtime(&[("GPUMAP_PIECE", "64KiB")]).open(path).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        for seed in 1..=20 {
+            if let Some(double) = double {
+                double.seed(seed);
+            }
+            let stream = context.new_stream().unwrap();
+            let mut slice = stream.alloc_zeros::<u8>(300_000).unwrap();
+            stream.memset_zeros(&mut slice).unwrap();
+            map.read(7..300_007, &mut slice).unwrap();
+            let got = stream.clone_dtoh(&slice).unwrap();
+            assert!(got == pread(path, 7, 300_000), "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn two_devices_and_many_threads_at_once() {
+    on_a_device(this_test!(), |double, path| {
+        let rt = runtime(&[
+            ("GPUMAP_PIECE", "64KiB"),
+            ("GPUMAP_WORKERS", "3"),
+            ("GPUMAP_PINNED", "256KiB"),
+        ]);
+        let devices = if double.is_some() { 2 } else { 1 };
+        let map = rt.open(path).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..6u64 {
+                let (rt, map) = (&rt, &map);
+                scope.spawn(move || {
+                    let device = rt.device(thread as usize % devices).unwrap();
+                    for round in 0..4 {
+                        let (start, len) = (thread * 1_000 + round, MIB + thread * 777);
+                        let mut buffer = device.alloc(len).unwrap();
+                        map.read(start..start + len, &mut buffer).unwrap();
+                        assert!(held(&buffer) == pread(path, start, len));
+                    }
+                });
+            }
+        });
+        assert!(rt.release_staging() <= 256 << 10);
+    });
+}
+
+#[test]
+fn without_a_driver_it_is_an_error_with_a_next_step() {
+    if runtime(&[]).device(0).is_ok() {
+        return; // A machine with a GPU; the double is not in this process.
+    }
+    let error = Device::count().map(drop).unwrap_err().to_string();
+    assert!(
+        error.contains("libcuda.so") && error.contains("driver"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_device_and_a_number_too_high() {
+    on_the_double(this_test!(), |double, path| {
+        assert_eq!(Device::count().unwrap(), 2);
+        let error = runtime(&[]).device(7).unwrap_err().to_string();
+        assert!(error.contains("gpu:7") && error.contains('2'), "{error}");
+        double.devices(0);
+        let error = runtime(&[]).device(0).unwrap_err().to_string();
+        assert!(error.contains("CUDA_ERROR_NO_DEVICE"), "{error}");
+        let mut bytes = [0u8; 10];
+        runtime(&[])
+            .open(path)
+            .unwrap()
+            .read(0..10, &mut bytes)
+            .unwrap();
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    on_the_double(this_test!(), |_, path| {
+        let rt = runtime(&[]);
+        let gpu = rt.device(0).unwrap();
+        let error = gpu.alloc(1 << 40).unwrap_err().to_string();
+        assert!(
+            error.contains("cuMemAlloc") && error.contains("OUT_OF_MEMORY"),
+            "{error}"
+        );
+        let mut buffer = gpu.alloc(100).unwrap();
+        let map = rt.open(path).unwrap();
+        assert!(matches!(
+            map.read(0..101, &mut buffer),
+            Err(Error::Length { .. })
+        ));
+        assert!(buffer.slice_mut(50..101).is_none());
+        assert!(buffer.copy_to_host(1, &mut [0; 100]).is_err());
+        let mut none = gpu.alloc(0).unwrap();
+        map.read(5..5, &mut none).unwrap();
+        none.zero().unwrap();
+        let (free, total) = gpu.memory().unwrap();
+        assert!(free == total - 100 && gpu.name().unwrap() == "Double 0");
+    });
+}
+
+/// Every call of the driver that a read makes fails once; each is told, nothing is left behind,
+/// and the next read works.
+#[test]
+fn any_call_may_fail() {
+    const CALLS: [&str; 12] = [
+        "cuCtxGetCurrent",
+        "cuCtxSetCurrent",
+        "cuStreamCreate",
+        "cuMemHostAlloc",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuEventSynchronize",
+        "cuMemcpyHtoDAsync_v2",
+        "cuStreamSynchronize",
+        "cuStreamWaitEvent",
+        "cuInit",
+        "cuDevicePrimaryCtxRetain",
+    ];
+    on_the_double(this_test!(), |double, path| {
+        let mut failures = 0;
+        for call in CALLS {
+            for nth in 1..=6 {
+                let context = CudaContext::new(0).unwrap();
+                let stream = context.new_stream().unwrap();
+                let mut slice = stream.alloc_zeros::<u8>(500_000).unwrap();
+                let rt = runtime(&[("GPUMAP_PIECE", "64KiB"), ("GPUMAP_WORKERS", "2")]);
+                let map = rt.open(path).unwrap();
+                double.fail(call, nth, 719);
+                let outcome = map.read(0..500_000, &mut slice);
+                double.fail_no_more();
+                if let Err(error) = outcome {
+                    failures += 1;
+                    let said = error.to_string();
+                    assert!(
+                        said.contains(call) || said.contains("cudarc"),
+                        "{call} {nth}: {said}"
+                    );
+                }
+                map.read(0..500_000, &mut slice).unwrap();
+                let got = stream.clone_dtoh(&slice).unwrap();
+                assert!(got == pread(path, 0, 500_000), "{call} {nth}");
+            }
+        }
+        assert!(failures >= CALLS.len() * 2, "only {failures} failures");
+    });
+}
+
+#[test]
+fn little_pinned_memory_is_enough_and_none_is_told() {
+    on_the_double(this_test!(), |double, path| {
+        double.pinned_memory(600 << 10);
+        let rt = runtime(&[("GPUMAP_WORKERS", "1")]);
+        let map = rt.open(path).unwrap();
+        let mut buffer = rt.device(0).unwrap().alloc(9 * MIB).unwrap();
+        let rows = [5..3 * MIB + 5, 0..6 * MIB];
+        map.gather(&rows, &mut buffer).unwrap();
+        let expected = [pread(path, 5, 3 * MIB), pread(path, 0, 6 * MIB)].concat();
+        assert!(held(&buffer) == expected);
+        assert!(rt.release_staging() <= 600 << 10);
+        double.pinned_memory(0);
+        let error = map.read(0..9 * MIB, &mut buffer).unwrap_err().to_string();
+        assert!(
+            error.contains("cuMemHostAlloc") && error.contains(&path.display().to_string()),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_thousand_maps_leave_nothing() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB")]);
+        let mut buffer = rt.device(0).unwrap().alloc(100_000).unwrap();
+        for round in 0..1000 {
+            rt.open(path)
+                .unwrap()
+                .read(round..round + 100_000, &mut buffer)
+                .unwrap();
+        }
+        assert!(held(&buffer) == pread(path, 999, 100_000));
+    });
+}
+
+#[test]
+fn a_file_that_shrinks_is_told_as_for_host_memory() {
+    on_a_device(this_test!(), |_, path| {
+        let copy: PathBuf = path.with_extension("copy");
+        std::fs::write(&copy, noise(1, 3 * MIB)).unwrap();
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB")]);
+        let map = rt.open(&copy).unwrap();
+        let mut buffer = rt.device(0).unwrap().alloc(3 * MIB).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&copy)
+            .unwrap()
+            .set_len(MIB + 3)
+            .unwrap();
+        for route in host_routes() {
+            let options = ReadOptions::new().route(route);
+            let error = map.read_with(.., &mut buffer, options).unwrap_err();
+            assert!(matches!(error, Error::Truncated { .. }), "{route}: {error}");
+        }
+        map.read(0..MIB, &mut buffer.slice_mut(..MIB).unwrap())
+            .unwrap();
+    });
+}
