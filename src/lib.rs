@@ -18,6 +18,9 @@
 //! [`sample`] measures cold against warm, with the state proved before every run. [`facts`] tells what the
 //! machine, a file and its storage can do, with the evidence.
 //!
+//! Bytes land in host memory or in the memory of a GPU ([`Device`], [`DeviceBuffer`]), by the same
+//! calls. Without a GPU, or its driver, everything else works.
+//!
 //! # Things this crate does not do
 //! It writes no files, installs no signal handlers, prints nothing, and touches no mapped page
 //! from user space in a safe call. It runs on 64-bit little-endian Linux.
