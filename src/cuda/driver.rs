@@ -42,7 +42,7 @@ pub enum DeviceError {
     },
     /// Host memory that devices can copy from cannot be had.
     #[error(
-        "no pinned memory can be had; free memory, raise the limit (ulimit -l), or lower GPUMAP_PINNED"
+        "no pinned memory can be had; free memory, or lower GPUMAP_PINNED"
     )]
     NoPinnedMemory,
     /// This process was forked after it had used a device.

@@ -10,9 +10,6 @@ use super::tree::Tree;
 use super::{Fact, Facts, cgroup};
 use crate::sys;
 
-/// Memory that io_uring's registered buffers and GPU registration are glad of.
-const LOCKABLE: u64 = 64 << 20;
-
 /// Descriptors below which a program with many maps may run out of them.
 const DESCRIPTORS: u64 = 1024;
 
@@ -121,10 +118,7 @@ pub(super) fn of(facts: &Facts, tree: &Tree) -> Machine {
             |limit| limit.is_below(DESCRIPTORS),
             "raise it (ulimit -n): each map keeps a descriptor open",
         ),
-        locked_memory_limit_bytes: limit("RLIMIT_MEMLOCK", Resource::RLIMIT_MEMLOCK).with_mend_if(
-            |limit| limit.is_below(LOCKABLE),
-            "raise it (ulimit -l): buffers registered with io_uring or a GPU are locked memory",
-        ),
+        locked_memory_limit_bytes: limit("RLIMIT_MEMLOCK", Resource::RLIMIT_MEMLOCK),
     }
 }
 
