@@ -23,13 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let map = Mmap::open(path)?;
-    let row_bytes = floats * 4;
-    let ranges: Vec<_> = rows
-        .iter()
-        .map(|row| row * row_bytes..(row + 1) * row_bytes)
-        .collect();
     let mut values = vec![0f32; rows.len() * usize::try_from(floats)?];
-    let report = map.gather_with(&ranges, &mut values, ReadOptions::new().measure(true))?;
+    let options = ReadOptions::new().measure(true);
+    let report = map.gather_rows_with(&rows, floats * 4, &mut values, options)?;
 
     for (row, values) in rows.iter().zip(values.chunks(usize::try_from(floats)?)) {
         println!("row {row}: starts with {:?}", values.first());

@@ -67,7 +67,7 @@ pub use mmap::{Advice, Mmap, MmapOptions};
 pub use plan::{Piece, Plan};
 pub use range::ByteRange;
 pub use report::{Engine, Fallback, Reason, Report, ResidentPages, RouteUse};
-pub use request::{Destination, NotARoute, ReadOptions, Route};
+pub use request::{Destination, Indices, NotARoute, ReadOptions, Route};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use settings::Settings;
 pub use target::Target;

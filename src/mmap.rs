@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::range::{ByteRange, ends};
 use crate::read::Request;
 use crate::report::{Reason, Report};
-use crate::request::{Destination, Landing, ReadOptions, Rows};
+use crate::request::{Destination, Indices, Landing, ReadOptions, Rows};
 use crate::residency::Counter;
 use crate::runtime::Runtime;
 use crate::sys::{self, FileSystem, Mapping, Stat};
@@ -456,6 +456,49 @@ impl Mmap {
         options: ReadOptions,
     ) -> Result<Report> {
         let (rows, bytes) = Rows::gather(rows, self.len(), self.path())?;
+        self.request(rows, bytes, options)
+            .read(self.landing(destination)?)
+    }
+
+    /// Reads rows of `row_bytes` bytes each by their numbers, any of them, in any order, packed end to
+    /// end into a destination as long as all of them together. Row 0 starts at the start of the map.
+    ///
+    /// ```
+    /// use gpumap::Mmap;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("embeddings.f32");
+    /// # std::fs::write(&path, (0..1000u32).flat_map(|n| (n as f32).to_ne_bytes()).collect::<Vec<_>>())?;
+    /// let table = Mmap::open(&path)?; // rows of 10 numbers
+    /// let mut rows = [[0f32; 10]; 3];
+    /// table.gather_rows(&[7u32, 99, 7], 40, &mut rows)?;
+    /// assert_eq!((rows[0][0], rows[1][9], rows[2][1]), (70.0, 999.0, 71.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`gather`](Self::gather).
+    #[doc(alias = "take")]
+    pub fn gather_rows<'r, D: Destination + ?Sized>(
+        &self,
+        indices: impl Into<Indices<'r>>,
+        row_bytes: u64,
+        destination: &mut D,
+    ) -> Result<Report> {
+        self.gather_rows_with(indices, row_bytes, destination, ReadOptions::new())
+    }
+
+    /// [`gather_rows`](Self::gather_rows) with options.
+    ///
+    /// # Errors
+    /// Those of `gather_rows`, and [`Error::Route`] where a named route cannot be taken.
+    pub fn gather_rows_with<'r, D: Destination + ?Sized>(
+        &self,
+        indices: impl Into<Indices<'r>>,
+        row_bytes: u64,
+        destination: &mut D,
+        options: ReadOptions,
+    ) -> Result<Report> {
+        let (rows, bytes) = Rows::indexed(indices.into(), row_bytes, self.len(), self.path())?;
         self.request(rows, bytes, options)
             .read(self.landing(destination)?)
     }

@@ -132,7 +132,7 @@ impl Request<'_> {
             },
             Failure::Ended { row, at, available } => Error::Truncated {
                 path: self.map.path.clone(),
-                row: matches!(self.rows, Rows::Many(_)).then_some(row),
+                row: (!matches!(self.rows, Rows::One(_))).then_some(row),
                 file_offset: at.start(),
                 asked: at.len(),
                 available,

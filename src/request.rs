@@ -206,7 +206,68 @@ pub(crate) enum Rows<'r> {
     One(ByteRange),
     /// A gather; checked by [`Rows::gather`].
     Many(&'r [Range<u64>]),
+    /// A gather of rows of one length; checked by [`Rows::indexed`].
+    Indexed(Indices<'r>, u64),
 }
+
+/// Numbers of rows of one length, from 0 at the start of the map: `&[u32]` or `&[u64]`.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Indices<'r> {
+    /// Narrow ones.
+    U32(&'r [u32]),
+    /// Wide ones.
+    U64(&'r [u64]),
+}
+
+impl Indices<'_> {
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::U32(indices) => indices.len(),
+            Self::U64(indices) => indices.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        match self {
+            Self::U32(indices) => indices[at].into(),
+            Self::U64(indices) => indices[at],
+        }
+    }
+}
+
+/// Whatever holds numbers of these types one after another.
+macro_rules! indices_from {
+    ($($kind:ty => $variant:ident),*) => {$(
+        impl<'r> From<&'r [$kind]> for Indices<'r> {
+            fn from(indices: &'r [$kind]) -> Self {
+                Self::$variant(indices)
+            }
+        }
+
+        impl<'r> From<&'r Vec<$kind>> for Indices<'r> {
+            fn from(indices: &'r Vec<$kind>) -> Self {
+                Self::$variant(indices)
+            }
+        }
+
+        impl<'r, const N: usize> From<&'r [$kind; N]> for Indices<'r> {
+            fn from(indices: &'r [$kind; N]) -> Self {
+                Self::$variant(indices)
+            }
+        }
+    )*};
+}
+
+indices_from!(u32 => U32, u64 => U64);
 
 /// One row, or a part of one: bytes of the map that lie together and land together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,10 +299,41 @@ impl<'r> Rows<'r> {
         Ok((Self::Many(rows), total))
     }
 
+    /// The same for rows of `row_bytes` bytes each.
+    pub(crate) fn indexed(
+        indices: Indices<'r>,
+        row_bytes: u64,
+        map_len: u64,
+        path: &Path,
+    ) -> Result<(Self, u64)> {
+        let overflow = || Error::Overflow {
+            path: path.to_owned(),
+        };
+        for at in 0..indices.len() {
+            let start = indices.get(at).checked_mul(row_bytes);
+            let row = start.and_then(|start| ByteRange::at(start, row_bytes));
+            let row = row.ok_or_else(overflow)?;
+            if row.end() > map_len {
+                return Err(Error::OutOfRange {
+                    path: path.to_owned(),
+                    row: Some(at),
+                    range: row.into(),
+                    len: map_len,
+                });
+            }
+        }
+        let total = (indices.len() as u64).checked_mul(row_bytes);
+        Ok((
+            Self::Indexed(indices, row_bytes),
+            total.ok_or_else(overflow)?,
+        ))
+    }
+
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::One(_) => 1,
             Self::Many(rows) => rows.len(),
+            Self::Indexed(indices, _) => indices.len(),
         }
     }
 
@@ -250,6 +342,9 @@ impl<'r> Rows<'r> {
         match self {
             Self::One(range) => *range,
             Self::Many(rows) => ByteRange::new(rows[at].start, rows[at].end).unwrap_or_default(),
+            Self::Indexed(indices, row_bytes) => {
+                ByteRange::at(indices.get(at) * row_bytes, *row_bytes).unwrap_or_default()
+            }
         }
     }
 
@@ -347,6 +442,41 @@ mod tests {
         assert!(Rows::gather(&reversed, 8, path).is_err());
         let (_, total) = Rows::gather(&[2..2, 0..8, 0..8], 8, path).unwrap();
         assert_eq!(total, 16);
+    }
+
+    #[test]
+    fn numbered_rows_are_checked() {
+        let path = Path::new("f");
+        let indexed = |indices: Indices<'_>, row_bytes, len| {
+            Rows::indexed(indices, row_bytes, len, path).map(|(_, total)| total)
+        };
+        assert_eq!(indexed((&[2u32, 0, 2]).into(), 10, 30).unwrap(), 30);
+        assert_eq!(indexed((&vec![9u64; 5]).into(), 0, 0).unwrap(), 0);
+        let error = indexed((&[0u32, 3]).into(), 10, 39).unwrap_err();
+        assert!(
+            matches!(&error, Error::OutOfRange { row: Some(1), range, .. } if *range == (30..40)),
+            "{error}"
+        );
+        let error = indexed((&[u64::MAX]).into(), 2, u64::MAX).unwrap_err();
+        assert!(matches!(error, Error::Overflow { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_place_behind_a_cursor_is_where_the_segments_go_on() {
+        let ranges = [0..10, 4..4, 20..25, 30..31];
+        let (rows, total) = Rows::gather(&ranges, 100, Path::new("f")).unwrap();
+        for first in 0..=total {
+            let mut bytes: Vec<u64> = Vec::new();
+            let start = rows.after(Cursor::default(), first);
+            for (cursor, len) in [(Cursor::default(), first), (start, total - first)] {
+                let segments = rows.segments(cursor, len);
+                bytes.extend(segments.flat_map(|s| s.source.start()..s.source.end()));
+            }
+            assert!(
+                bytes.into_iter().eq(ranges.iter().cloned().flatten()),
+                "{first}"
+            );
+        }
     }
 
     #[test]

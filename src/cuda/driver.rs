@@ -41,9 +41,7 @@ pub enum DeviceError {
         ordinal: usize,
     },
     /// Host memory that devices can copy from cannot be had.
-    #[error(
-        "no pinned memory can be had; free memory, or lower GPUMAP_PINNED"
-    )]
+    #[error("no pinned memory can be had; free memory, or lower GPUMAP_PINNED")]
     NoPinnedMemory,
     /// This process was forked after it had used a device.
     #[error(

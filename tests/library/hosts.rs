@@ -202,3 +202,34 @@ fn data_not_yet_on_storage_is_seen_by_every_route() {
         }
     }
 }
+
+#[test]
+fn rows_by_number_are_the_ranges_that_they_mean() {
+    let scene = Scene::new();
+    let path = scene.file("f", 100_003);
+    let map = runtime(&[("GPUMAP_PIECE", "4KiB")]);
+    let map = map.options().offset(3).open(&path).unwrap();
+    let wide: Vec<u64> = (0..2_000).map(|n| n * 7919 % 1000).collect();
+    let narrow: Vec<u32> = wide.iter().map(|&n| u32::try_from(n).unwrap()).collect();
+    let ranges: Vec<Range<u64>> = wide.iter().map(|n| n * 100..n * 100 + 100).collect();
+    for route in host_routes() {
+        let options = ReadOptions::new().route(route);
+        let mut expected = vec![0u8; 200_000];
+        map.gather_with(&ranges, &mut expected, options).unwrap();
+        let mut rows = vec![[0u8; 100]; 2_000];
+        let report = map
+            .gather_rows_with(&wide, 100, &mut rows, options)
+            .unwrap();
+        assert_eq!((report.rows, report.bytes), (2_000, 200_000));
+        assert!(bytemuck::cast_slice::<_, u8>(&rows) == expected);
+        let mut rows = vec![[0u8; 100]; 2_000];
+        map.gather_rows_with(&narrow, 100, &mut rows, options)
+            .unwrap();
+        assert!(bytemuck::cast_slice::<_, u8>(&rows) == expected);
+    }
+    let mut one = [0u8; 100];
+    let error = map.gather_rows(&[1000u32], 100, &mut one).unwrap_err();
+    assert!(error.to_string().contains("row 0"), "{error}");
+    map.gather_rows(&[] as &[u32; 0], 100, &mut one[..0])
+        .unwrap();
+}
