@@ -97,6 +97,21 @@ pub enum Error {
         /// Why not.
         reason: Reason,
     },
+    /// A read that was submitted was cancelled before it was done. The destination may hold some of
+    /// the bytes.
+    #[error("{}: the read was cancelled; submit it again for the bytes", path.display())]
+    Cancelled {
+        /// The file.
+        path: PathBuf,
+    },
+    /// As many reads are submitted and not done as may be.
+    #[error("{}: {most} reads are under way already; wait for one, or raise GPUMAP_SUBMITTED", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// The setting `GPUMAP_SUBMITTED`.
+        most: usize,
+    },
     /// A device, or its driver, stood against it.
     #[error("{}{source}", path_prefix(path.as_deref()))]
     Device {
@@ -143,6 +158,8 @@ impl Error {
             | Self::NoPageCache { path, .. }
             | Self::OutOfRange { path, .. }
             | Self::Overflow { path }
+            | Self::Cancelled { path }
+            | Self::Busy { path, .. }
             | Self::Length { path, .. }
             | Self::Truncated { path, .. }
             | Self::Route { path, .. } => Some(path),

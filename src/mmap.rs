@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::ops::{Range, RangeBounds};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::facts::{self, DirectFile};
+use crate::pending::{self, Pending, Refused};
 use crate::plan::Plan;
 use crate::range::{ByteRange, ends};
 use crate::read::Request;
@@ -431,6 +433,76 @@ impl Mmap {
         Ok(bytes)
     }
 
+    /// Begins to read a range into a destination that it takes over, and returns at once: a thread of
+    /// the runtime does it. The destination comes back with the report, from [`Pending::wait`], by
+    /// `await`, or with the error where it cannot be begun.
+    ///
+    /// Not more than the setting `GPUMAP_SUBMITTED` are under way at once.
+    ///
+    /// ```
+    /// use gpumap::Mmap;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("weights.bin");
+    /// # std::fs::write(&path, [7u8; 10_000])?;
+    /// let map = Mmap::open(&path)?;
+    /// let pending = map.submit(0..4096, vec![0u8; 4096])?;
+    /// // … compute something …
+    /// let (report, bytes) = pending.wait();
+    /// assert_eq!((report?.bytes, bytes[0]), (4096, 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refused`], which holds the destination: [`Error::Busy`] at the bound, [`Error::OutOfRange`],
+    /// and [`Error::System`] where there is no thread to do it. Whatever else stands against it comes
+    /// in the place of the report.
+    #[doc(alias = "async")]
+    pub fn submit<D: Destination + Send + 'static>(
+        &self,
+        range: impl RangeBounds<u64>,
+        destination: D,
+    ) -> Result<Pending<D>, Refused<D>> {
+        self.submit_with(range, destination, ReadOptions::new())
+    }
+
+    /// [`submit`](Self::submit) with options.
+    ///
+    /// # Errors
+    /// Those of `submit`.
+    pub fn submit_with<D: Destination + Send + 'static>(
+        &self,
+        range: impl RangeBounds<u64>,
+        destination: D,
+        options: ReadOptions,
+    ) -> Result<Pending<D>, Refused<D>> {
+        let range = match self.resolve(range) {
+            Ok(range) => range,
+            Err(error) => return Err(Refused { destination, error }),
+        };
+        let Some(place) = self.runtime.place() else {
+            let (path, most) = (self.path().to_owned(), self.runtime.settings().submitted());
+            let error = Error::Busy { path, most };
+            return Err(Refused { destination, error });
+        };
+        let map = self.clone();
+        let read = move |destination: &mut D, cancelled: &AtomicBool| {
+            let request = map.request(Rows::One(range), range.len(), options);
+            let landing = map.landing(destination)?;
+            let cancelled = Some(cancelled);
+            Request {
+                cancelled,
+                ..request
+            }
+            .read(landing)
+        };
+        pending::submit(self.runtime.workers(), destination, place, read).map_err(
+            |(destination, error)| {
+                let error = Error::system(self.path(), "pthread_create", error);
+                Refused { destination, error }
+            },
+        )
+    }
+
     /// Reads rows, any of them, in any order, repeated or overlapping or empty, packed end to end
     /// into a destination as long as all of them together.
     ///
@@ -563,6 +635,7 @@ impl Mmap {
             rows,
             bytes,
             options,
+            cancelled: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The spine: request → facts → plan → run → report.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::error::{Error, Result};
@@ -22,6 +23,8 @@ pub(crate) struct Request<'r> {
     /// The lengths of the rows, summed.
     pub(crate) bytes: u64,
     pub(crate) options: ReadOptions,
+    /// Set where nobody wants the bytes any more.
+    pub(crate) cancelled: Option<&'r AtomicBool>,
 }
 
 impl Request<'_> {
@@ -126,6 +129,9 @@ impl Request<'_> {
             Failure::Call { call, at, source } => {
                 Error::system_at(&self.map.path, call, at.into(), source)
             }
+            Failure::Cancelled => Error::Cancelled {
+                path: self.map.path.clone(),
+            },
             Failure::Device(source) => Error::Device {
                 path: Some(self.map.path.clone()),
                 source,

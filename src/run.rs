@@ -2,6 +2,7 @@
 //! for device memory by way of pinned slots.
 
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
 use crate::error::{Error, Result};
@@ -169,6 +170,12 @@ impl<'d> Run<'_, 'd> {
     fn next_piece(&self) -> Option<(Piece, Landing<'d>)> {
         let mut feed = lock(&self.feed);
         let (piece, rest) = feed.pieces.split_first()?;
+        let cancelled = self.request.cancelled;
+        if cancelled.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            drop(feed);
+            self.fail(piece.destination.start(), Failure::Cancelled);
+            return None;
+        }
         feed.pieces = rest;
         let destination = feed.rest.split_to(piece.destination.len());
         Some((*piece, destination))

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::cuda::{Device, DeviceError, Lane};
@@ -46,8 +47,20 @@ struct Inner {
     staging: Staging,
     devices: Mutex<HashMap<usize, Device>>,
     lanes: Pool<Lane>,
+    /// Reads that are submitted and not done.
+    submitted: Arc<AtomicUsize>,
     rings: Rings,
     maps: Mutex<HashMap<Identity, Vec<Weak<Mapped>>>>,
+}
+
+/// A read that is submitted, counted until dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Builds a [`Runtime`].
@@ -76,6 +89,7 @@ impl RuntimeBuilder {
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
             devices: Mutex::default(),
             lanes: Pool::new(settings.pinned_bytes() / (2 * settings.piece_bytes())),
+            submitted: Arc::default(),
             maps: Mutex::default(),
             settings,
         };
@@ -149,6 +163,15 @@ impl Runtime {
         let lanes = self.inner.lanes.release();
         let pinned: u64 = lanes.iter().map(Lane::bytes).sum();
         self.inner.staging.release() + pinned
+    }
+
+    /// A place among the reads that are submitted; `None` at the bound.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let most = self.settings().submitted();
+        let more = |now: usize| (now < most).then_some(now + 1);
+        let count = &self.inner.submitted;
+        let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| Place(Arc::clone(count)))
     }
 
     /// What a thread carries bytes to a device with; waits for one at the bound.

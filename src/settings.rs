@@ -32,7 +32,7 @@ pub struct Key {
 }
 
 /// Every key. The order is that of the README's table.
-pub static KEYS: [Key; 9] = [
+pub static KEYS: [Key; 10] = [
     Key {
         name: "GPUMAP_ROUTE",
         default: "auto",
@@ -102,6 +102,18 @@ pub static KEYS: [Key; 9] = [
             Some(())
         },
         show: |s| s.pinned_bytes.to_string(),
+    },
+    Key {
+        name: "GPUMAP_SUBMITTED",
+        default: "64",
+        unit: "reads",
+        accepted: "1 to 65536",
+        doc: "reads that are submitted and not done; at the bound the next is refused, and its destination handed back",
+        store: |s, text| {
+            s.submitted = within(text.parse().ok()?, 1, 65_536)?;
+            Some(())
+        },
+        show: |s| s.submitted.to_string(),
     },
     Key {
         name: "GPUMAP_DEPTH",
@@ -182,6 +194,7 @@ pub struct Settings {
     piece_bytes: u64,
     staging_bytes: u64,
     pinned_bytes: u64,
+    submitted: usize,
     depth: u32,
     merge_gap: u64,
     evict_wait: Duration,
@@ -209,6 +222,7 @@ impl Default for Settings {
             piece_bytes: 0,
             staging_bytes: 0,
             pinned_bytes: 0,
+            submitted: 0,
             depth: 0,
             merge_gap: 0,
             evict_wait: Duration::ZERO,
@@ -318,6 +332,12 @@ impl Settings {
     #[must_use]
     pub const fn pinned_bytes(&self) -> u64 {
         self.pinned_bytes
+    }
+
+    /// `GPUMAP_SUBMITTED`: the most reads that are submitted and not done.
+    #[must_use]
+    pub const fn submitted(&self) -> usize {
+        self.submitted
     }
 
     /// `GPUMAP_DEPTH`: reads past the page cache that one thread has under way at once.

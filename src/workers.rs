@@ -2,7 +2,8 @@
 //!
 //! A call brings work that borrows from its own stack; [`Workers::share`] runs it on the caller's
 //! thread and on parked threads, and returns when none of them runs it any more. Threads that are
-//! busy with other calls are not waited for: the caller works alone then.
+//! busy with other calls are not waited for: the caller works alone then. [`Workers::submit`] hands
+//! over work that nobody waits for here.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,7 +14,11 @@ use crate::lock::lock;
 /// Work that is done when every thread that runs it has returned.
 type Work<'w> = dyn Fn() + Sync + 'w;
 
-/// A pool of at most `limit - 1` threads, started when first needed and parked when idle.
+/// Work that owns what it needs.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A pool of at most `limit - 1` threads, one more for jobs, started when first needed and parked when
+/// idle.
 #[derive(Debug)]
 pub(crate) struct Workers {
     shared: Arc<Shared>,
@@ -28,12 +33,21 @@ struct Shared {
     arrived: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queue {
     calls: VecDeque<Arc<Call>>,
+    /// Taken where there are no calls: somebody waits for those.
+    jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
     closed: bool,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let waiting = (self.calls.len(), self.jobs.len());
+        write!(f, "{waiting:?} waiting, {} threads", self.threads)
+    }
 }
 
 /// One call's work, and how many threads are at it.
@@ -110,26 +124,46 @@ impl Workers {
         }
     }
 
+    /// Queues a job, which a parked thread will do. A panic in it ends there.
+    ///
+    /// # Errors
+    /// Where there is no thread, and none can be had.
+    pub(crate) fn submit(&self, job: Job) -> std::io::Result<()> {
+        if std::process::id() != self.process {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        let mut queue = lock(&self.shared.queue);
+        queue.jobs.push_back(job);
+        let started = self.start(&mut queue, self.limit.max(1));
+        if queue.threads == 0 {
+            queue.jobs.pop_back();
+            return started;
+        }
+        drop(queue);
+        self.shared.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Starts threads, up to so many, where too few are parked for what waits.
+    fn start(&self, queue: &mut Queue, most: usize) -> std::io::Result<()> {
+        while queue.idle < queue.calls.len() + queue.jobs.len() && queue.threads < most {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name("gpumap-worker".to_owned());
+            thread.spawn(move || shared.serve())?;
+            queue.threads += 1;
+            queue.idle += 1;
+        }
+        Ok(())
+    }
+
     /// Queues the call for `helpers` threads, and starts threads where too few are parked.
     fn offer(&self, call: &Arc<Call>, helpers: usize) {
         let mut queue = lock(&self.shared.queue);
         for _ in 0..helpers {
             queue.calls.push_back(Arc::clone(call));
         }
-        while queue.idle < queue.calls.len() && queue.threads + 1 < self.limit {
-            let shared = Arc::clone(&self.shared);
-            let name = "gpumap-worker".to_owned();
-            // Where no thread can be had the caller does the work alone.
-            if std::thread::Builder::new()
-                .name(name)
-                .spawn(move || shared.serve())
-                .is_err()
-            {
-                break;
-            }
-            queue.threads += 1;
-            queue.idle += 1;
-        }
+        // Where no thread can be had the caller does the work alone.
+        let _ = self.start(&mut queue, self.limit - 1);
         drop(queue);
         // As many as are wanted: a read of two pieces must not wake a thread on every core.
         for _ in 0..helpers {
@@ -163,6 +197,13 @@ impl Shared {
                 drop(queue);
                 call.run();
                 drop(call);
+                queue = lock(&self.queue);
+                queue.idle += 1;
+            } else if let Some(job) = queue.jobs.pop_front() {
+                queue.idle -= 1;
+                drop(queue);
+                // Whoever wants to know of a panic catches it in the job.
+                drop(catch_unwind(AssertUnwindSafe(job)));
                 queue = lock(&self.queue);
                 queue.idle += 1;
             } else if queue.closed {
@@ -290,6 +331,25 @@ mod tests {
             }));
             assert!(outcome.is_err());
             assert_eq!(inside.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    #[test]
+    fn jobs_are_done_whatever_the_limit_and_survive_a_panic_of_another() {
+        for limit in [1, 3] {
+            let workers = Workers::new(limit);
+            let (sender, done) = std::sync::mpsc::channel();
+            workers.submit(Box::new(|| panic!("on purpose"))).unwrap();
+            for job in 0..20 {
+                let sender = sender.clone();
+                let send = move || sender.send(job).unwrap();
+                workers.submit(Box::new(send)).unwrap();
+            }
+            drop(sender);
+            let mut seen: Vec<i32> = done.iter().collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..20).collect::<Vec<_>>());
+            assert!(lock(&workers.shared.queue).threads <= limit);
         }
     }
 

@@ -64,6 +64,8 @@ pub(crate) enum Failure {
         at: ByteRange,
         source: io::Error,
     },
+    /// Nobody wants the bytes any more.
+    Cancelled,
     /// A device, or its driver, failed.
     Device(DeviceError),
     /// The file ended before the segment did.

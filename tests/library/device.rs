@@ -380,3 +380,18 @@ fn a_file_that_shrinks_is_told_as_for_host_memory() {
             .unwrap();
     });
 }
+
+#[test]
+fn a_submitted_buffer_comes_back_full() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB"), ("GPUMAP_WORKERS", "2")]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let submit = |n: u64| map.submit(n..n + MIB, gpu.alloc(MIB).unwrap()).unwrap();
+        let pending: Vec<_> = (0..8).map(submit).collect();
+        for (n, pending) in (0..).zip(pending) {
+            let (report, buffer) = pending.wait();
+            report.unwrap();
+            assert!(held(&buffer) == pread(path, n, MIB), "{n}");
+        }
+    });
+}

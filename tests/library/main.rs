@@ -30,4 +30,5 @@ mod sample;
 mod scene;
 mod shrink;
 mod sparse;
+mod submit;
 mod warm;
