@@ -12,7 +12,7 @@ use gpumap::{
 
 use crate::child::{in_child, this_test};
 use crate::conform::{Way, conform};
-use crate::scene::{MIB, Scene, host_routes, noise, pread, runtime};
+use crate::scene::{MIB, Scene, host_routes, need, noise, pread, runtime};
 
 /// The double, before anybody asks for the driver; `None` where the real one is wanted.
 fn driver() -> Option<Double> {
@@ -42,7 +42,7 @@ fn on_a_device(test: &str, work: impl FnOnce(Option<&Double>, &Path)) {
 /// Cases that need the double's controls.
 fn on_the_double(test: &str, work: impl FnOnce(&Double, &Path)) {
     on_a_device(test, |double, path| {
-        if let Some(double) = double {
+        if let Some(double) = need("double", double.ok_or("the driver itself is in use")) {
             work(double, path);
         }
     });

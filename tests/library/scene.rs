@@ -14,6 +14,13 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const MIB: u64 = 1 << 20;
 
+/// Where tests make their files: beside what cargo builds, or where `GPUMAP_TEST_DIR` says, on a
+/// machine that has no cargo.
+fn test_folder() -> PathBuf {
+    let folder = std::env::var_os("GPUMAP_TEST_DIR");
+    folder.map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from)
+}
+
 /// A folder of its own for each test, on a real disk, removed at the end.
 #[derive(Debug)]
 pub(crate) struct Scene {
@@ -24,7 +31,7 @@ impl Scene {
     pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new()
             .prefix("scene-")
-            .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+            .tempdir_in(test_folder())
             .unwrap();
         Self { folder }
     }
@@ -194,7 +201,7 @@ pub(crate) fn host_routes() -> Vec<gpumap::Route> {
 /// Whether the tests' folder lies on a file system with storage that is not stacked.
 #[track_caller]
 pub(crate) fn disk() -> Option<()> {
-    let found = nix::sys::statfs::statfs(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let found = nix::sys::statfs::statfs(&test_folder()).unwrap();
     let kind = found.filesystem_type();
     let memory = kind == nix::sys::statfs::TMPFS_MAGIC;
     let stacked = kind == nix::sys::statfs::OVERLAYFS_SUPER_MAGIC;
