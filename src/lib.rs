@@ -69,7 +69,7 @@ pub use pending::{Pending, Refused};
 pub use plan::{Piece, Plan};
 pub use range::ByteRange;
 pub use report::{Engine, Fallback, Reason, Report, ResidentPages, RouteUse};
-pub use request::{Destination, Indices, NotARoute, ReadOptions, Route};
+pub use request::{Destination, Indices, Memory, NotARoute, ReadOptions, Route};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use settings::Settings;
 pub use target::Target;

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::range::{ByteRange, ends};
 use crate::read::Request;
 use crate::report::{Reason, Report};
-use crate::request::{Destination, Indices, Landing, ReadOptions, Rows};
+use crate::request::{Destination, Indices, Landing, Memory, ReadOptions, Rows};
 use crate::residency::Counter;
 use crate::runtime::Runtime;
 use crate::sys::{self, FileSystem, Mapping, Stat};
@@ -575,23 +575,61 @@ impl Mmap {
             .read(self.landing(destination)?)
     }
 
-    /// What [`read_with`](Self::read_with) would do, without doing it.
+    /// What [`read_with`](Self::read_with) would do to read into host memory, without doing it.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], and [`Error::Route`] where a named route cannot be taken.
     pub fn plan(&self, range: impl RangeBounds<u64>, options: ReadOptions) -> Result<Plan> {
-        let range = self.resolve(range)?;
-        self.request(Rows::One(range), range.len(), options)
-            .plan(false)
+        self.plan_to(Memory::Host, range, options)
     }
 
-    /// What [`gather_with`](Self::gather_with) would do, without doing it.
+    /// [`plan`](Self::plan) for a destination in this memory. No device is asked, and none needed.
+    ///
+    /// ```
+    /// use gpumap::{Memory, Mmap, ReadOptions, Reason, Route};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("weights.bin");
+    /// # std::fs::write(&path, [7u8; 10_000])?;
+    /// let map = Mmap::open(&path)?;
+    /// let plan = map.plan_to(Memory::Device, .., ReadOptions::new())?;
+    /// assert_eq!(plan.bytes(), 10_000);
+    /// assert_ne!(plan.reason(Route::Gds), Some(Reason::HostDestination));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `plan`.
+    pub fn plan_to(
+        &self,
+        memory: Memory,
+        range: impl RangeBounds<u64>,
+        options: ReadOptions,
+    ) -> Result<Plan> {
+        let range = self.resolve(range)?;
+        self.request(Rows::One(range), range.len(), options)
+            .plan(memory)
+    }
+
+    /// What [`gather_with`](Self::gather_with) would do to read into host memory, without doing it.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], and [`Error::Route`] where a named route cannot be taken.
     pub fn plan_gather(&self, rows: &[Range<u64>], options: ReadOptions) -> Result<Plan> {
+        self.plan_gather_to(Memory::Host, rows, options)
+    }
+
+    /// [`plan_gather`](Self::plan_gather) for a destination in this memory.
+    ///
+    /// # Errors
+    /// Those of `plan_gather`.
+    pub fn plan_gather_to(
+        &self,
+        memory: Memory,
+        rows: &[Range<u64>],
+        options: ReadOptions,
+    ) -> Result<Plan> {
         let (rows, bytes) = Rows::gather(rows, self.len(), self.path())?;
-        self.request(rows, bytes, options).plan(false)
+        self.request(rows, bytes, options).plan(memory)
     }
 
     /// The mapped bytes as a slice.

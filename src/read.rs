@@ -8,7 +8,7 @@ use crate::mmap::Mapped;
 use crate::plan::{self, Offers, Plan};
 use crate::range::ByteRange;
 use crate::report::{Reason, Report, ResidentPages};
-use crate::request::{Cursor, Landing, ReadOptions, Route, Rows};
+use crate::request::{Cursor, Landing, Memory, ReadOptions, Route, Rows};
 use crate::residency::Counter;
 use crate::route::{Ask, Failure, buffered, direct, gds, mapped};
 use crate::run;
@@ -33,8 +33,8 @@ impl Request<'_> {
     }
 
     /// facts → plan.
-    pub(crate) fn plan(&self, to_device: bool) -> Result<Plan> {
-        let offers = self.offers(to_device);
+    pub(crate) fn plan(&self, to: Memory) -> Result<Plan> {
+        let offers = self.offers(to);
         plan::plan(self.rows, self.bytes, self.named(), &offers).map_err(|(route, reason)| {
             Error::Route {
                 path: self.map.path.clone(),
@@ -45,13 +45,13 @@ impl Request<'_> {
     }
 
     /// Every route's answer, in the order of `Route::ALL`.
-    fn offers(&self, to_device: bool) -> Offers {
+    fn offers(&self, to: Memory) -> Offers {
         let ask = Ask {
             rows: self.rows.count() as u64,
             bytes: self.bytes,
             mapped: self.map.mapping.is_some(),
             stale: self.map.may_be_stale(),
-            to_device,
+            to,
             direct: (self.named() == Some(Route::Direct)).then(|| self.direct()),
             piece_bytes: self.runtime.settings().piece_bytes(),
         };
@@ -89,7 +89,7 @@ impl Request<'_> {
                 destination: destination.len(),
             });
         }
-        let plan = self.plan(matches!(destination, Landing::Device(_)))?;
+        let plan = self.plan(destination.memory())?;
         let mut report = Report {
             rows: self.rows.count() as u64,
             reasons: plan.reasons,

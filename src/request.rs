@@ -131,6 +131,15 @@ pub(crate) mod sealed {
     }
 }
 
+/// Where a destination lies: what a plan must know of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// Memory of the process.
+    Host,
+    /// Memory of a GPU, whichever.
+    Device,
+}
+
 /// Borrowed memory that takes any bytes.
 #[derive(Debug)]
 #[doc(hidden)]
@@ -144,6 +153,13 @@ impl<'d> Landing<'d> {
         match self {
             Self::Host(slice) => slice.len() as u64,
             Self::Device(slice) => slice.len(),
+        }
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        match self {
+            Self::Host(_) => Memory::Host,
+            Self::Device(_) => Memory::Device,
         }
     }
 

@@ -4,11 +4,11 @@
 use super::Ask;
 use crate::plan::Cost;
 use crate::report::Reason;
+use crate::request::Memory;
 
 pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
-    Err(if ask.to_device {
-        Reason::NotBuilt
-    } else {
-        Reason::HostDestination
+    Err(match ask.to {
+        Memory::Host => Reason::HostDestination,
+        Memory::Device => Reason::NotBuilt,
     })
 }

@@ -14,7 +14,7 @@ use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
 use crate::report::Engine;
 use crate::report::Reason;
-use crate::request::Segment;
+use crate::request::{Memory, Segment};
 use crate::sys::{DirectAlignment, Mapping};
 
 /// A copied piece takes at most this many rows, so that gathers of small rows are shared among
@@ -31,8 +31,8 @@ pub(crate) struct Ask {
     pub(crate) mapped: bool,
     /// Whether the mapping may show another file than the descriptor reads.
     pub(crate) stale: bool,
-    /// Whether the destination is device memory.
-    pub(crate) to_device: bool,
+    /// Where the destination lies.
+    pub(crate) to: Memory,
     /// What direct reads must be aligned to, or why there are none; `None` where nobody asked.
     pub(crate) direct: Option<Result<DirectAlignment, Reason>>,
     /// The setting `GPUMAP_PIECE`.

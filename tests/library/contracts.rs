@@ -37,16 +37,18 @@ fn a_map_is_read_by_many_threads_at_once() {
 
 #[test]
 fn a_plan_tiles_the_request_and_explains_every_route_not_taken() {
-    use gpumap::{ReadOptions, Route};
+    use gpumap::{Memory, ReadOptions, Reason, Route};
     let scene = crate::scene::Scene::new();
     let path = scene.file("f", 100_000);
     let map = crate::scene::runtime(&[("GPUMAP_PIECE", "4KiB")])
         .open(&path)
         .unwrap();
-    for route in [None, Some(Route::Buffered), Some(Route::Mapped)] {
+    let routes = [None, Some(Route::Buffered), Some(Route::Mapped)];
+    let both = [Memory::Host, Memory::Device].map(|to| routes.map(|route| (to, route)));
+    for (to, route) in both.concat() {
         let rows = [3..3, 0..99_999, 5..4_101, 0..1];
         let plan = map
-            .plan_gather(&rows, ReadOptions::new().route(route))
+            .plan_gather_to(to, &rows, ReadOptions::new().route(route))
             .unwrap();
         let mut at = 0;
         for piece in plan.pieces() {
@@ -60,5 +62,7 @@ fn a_plan_tiles_the_request_and_explains_every_route_not_taken() {
         for other in Route::ALL {
             assert_eq!(plan.reason(other).is_none(), other == taken, "{other}");
         }
+        let by_host = plan.reason(Route::Gds) == Some(Reason::HostDestination);
+        assert_eq!(by_host, to == Memory::Host, "{plan:?}");
     }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use cudarc::driver::CudaContext;
 use fake_cuda::control::{Double, Live};
 use gpumap::{
-    Device, DeviceBuffer, Error, Mmap, MmapOptions, ReadOptions, Report, Result, Route, Runtime,
+    Device, DeviceBuffer, Error, Memory, Mmap, MmapOptions, ReadOptions, Report, Result, Route,
+    Runtime,
 };
 
 use crate::child::{in_child, this_test};
@@ -143,6 +144,25 @@ fn direct_conforms() {
     if host_routes().contains(&Route::Direct) {
         conform_by(this_test!(), Some(Route::Direct));
     }
+}
+
+#[test]
+fn a_plan_to_a_device_is_what_a_read_does() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB")]);
+        let map = rt.open(path).unwrap();
+        let mut buffer = rt.device(0).unwrap().alloc(300_000).unwrap();
+        for route in host_routes().into_iter().map(Some).chain([None]) {
+            let options = ReadOptions::new().route(route);
+            let plan = map.plan_to(Memory::Device, 7..300_007, options).unwrap();
+            let report = map.read_with(7..300_007, &mut buffer, options).unwrap();
+            for route in Route::ALL {
+                assert_eq!(plan.reason(route), report.reason(route), "{route}");
+                let planned = plan.pieces().iter().any(|piece| piece.route == route);
+                assert_eq!(planned, report.route(route).is_some(), "{route}");
+            }
+        }
+    });
 }
 
 #[test]
