@@ -2,6 +2,7 @@
 //! says so.
 
 use std::marker::PhantomData;
+use std::ops::RangeBounds;
 
 /// What stands against using a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,6 +11,12 @@ pub enum DeviceError {
     /// This build leaves devices out.
     #[error("this build has no support for devices; build gpumap with its feature `cuda`")]
     NotBuilt,
+}
+
+impl DeviceError {
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::NotBuilt)
+    }
 }
 
 type Result<T> = std::result::Result<T, DeviceError>;
@@ -51,23 +58,96 @@ impl Device {
     pub(crate) fn open(_: usize) -> Result<Self> {
         Err(DeviceError::NotBuilt)
     }
+
+    pub(crate) fn cuda_version() -> Result<i32> {
+        Err(DeviceError::NotBuilt)
+    }
+
+    pub(crate) fn attribute(&self, _: i32) -> Result<i32> {
+        match self.0 {}
+    }
 }
 
+/// What only a device could do; here so that programs build with the feature and without.
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "never called")]
+impl Device {
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        match self.0 {}
+    }
+
+    pub fn name(&self) -> crate::Result<String> {
+        match self.0 {}
+    }
+
+    pub fn memory(&self) -> crate::Result<(u64, u64)> {
+        match self.0 {}
+    }
+
+    pub fn alloc(&self, _: u64) -> crate::Result<DeviceBuffer> {
+        match self.0 {}
+    }
+}
+
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "never called")]
 impl DeviceBuffer {
-    pub(crate) fn as_slice_mut(&mut self) -> DeviceSliceMut<'_> {
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn as_slice_mut(&mut self) -> DeviceSliceMut<'_> {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn slice_mut(&mut self, _: impl RangeBounds<u64>) -> Option<DeviceSliceMut<'_>> {
+        match self.0 {}
+    }
+
+    pub fn copy_to_host(&self, _: u64, _: &mut [u8]) -> crate::Result<()> {
+        match self.0 {}
+    }
+
+    pub fn zero(&mut self) -> crate::Result<()> {
+        match self.0 {}
+    }
+
+    pub fn fill(&mut self, _: u8) -> crate::Result<()> {
+        match self.0 {}
+    }
+}
+
+#[allow(missing_docs, reason = "never called")]
+impl DeviceSliceMut<'_> {
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         match self.0 {}
     }
 }
 
 impl<'a> DeviceSliceMut<'a> {
-    pub(crate) fn len(&self) -> u64 {
-        match self.0 {}
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        match self.0 {}
-    }
-
     pub(crate) fn ordinal(&self) -> usize {
         match self.0 {}
     }

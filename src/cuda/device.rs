@@ -53,6 +53,11 @@ impl Device {
         Ok(count(&Driver::load()?)?)
     }
 
+    /// The newest version of CUDA that the driver serves, as [`Driver::cuda_version`] has it.
+    pub(crate) fn cuda_version() -> Result<i32> {
+        Driver::load()?.cuda_version()
+    }
+
     /// The device of this number, with its context retained.
     pub(crate) fn open(ordinal: usize) -> Result<Self> {
         let driver = Driver::load()?;
@@ -111,6 +116,17 @@ impl Device {
         // SAFETY: it writes two numbers.
         unsafe { self.driver().mem_info(&raw mut free, &raw mut total) }?;
         Ok((free as u64, total as u64))
+    }
+
+    /// An attribute, by the number that it has in the driver's interface.
+    pub(crate) fn attribute(&self, number: c_int) -> Result<c_int> {
+        let mut value = 0;
+        // SAFETY: it writes one number.
+        unsafe {
+            self.driver()
+                .device_attribute(&raw mut value, number, self.inner.device)
+        }?;
+        Ok(value)
     }
 
     /// Memory on it, uninitialised; no bytes are taken for a length of 0.

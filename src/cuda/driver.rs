@@ -68,6 +68,13 @@ pub enum DeviceError {
     },
 }
 
+impl DeviceError {
+    /// Whether there is no driver at all, as opposed to one that does not work.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::NoDriver)
+    }
+}
+
 fn next_step(code: i32) -> &'static str {
     match code {
         2 => "free memory, or ask for less",
@@ -119,9 +126,11 @@ macro_rules! functions {
 
 functions! {
     init = cuInit(flags: c_uint);
+    version = cuDriverGetVersion(version: *mut c_int);
     device_count = cuDeviceGetCount(count: *mut c_int);
     device_get = cuDeviceGet(device: *mut c_int, ordinal: c_int);
     device_name = cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int);
+    device_attribute = cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
     retain_primary = cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int);
     release_primary = cuDevicePrimaryCtxRelease_v2(device: c_int);
     set_current = cuCtxSetCurrent(context: Handle);
@@ -164,6 +173,14 @@ impl Driver {
         // SAFETY: 0 is the only value that it takes.
         unsafe { driver.init(0) }?;
         Ok(driver)
+    }
+
+    /// The newest version of CUDA that it serves: 1000 times the major number and 10 times the minor.
+    pub(super) fn cuda_version(&self) -> Result<i32> {
+        let mut version = 0;
+        // SAFETY: it writes one number.
+        unsafe { self.version(&raw mut version) }?;
+        Ok(version)
     }
 
     fn checked(&self, call: &'static str, code: c_int) -> Result<()> {

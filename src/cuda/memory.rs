@@ -132,6 +132,14 @@ impl DeviceBuffer {
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) where the driver's call fails.
     pub fn zero(&mut self) -> crate::Result<()> {
+        self.fill(0)
+    }
+
+    /// Fills it with a byte.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where the driver's call fails.
+    pub fn fill(&mut self, byte: u8) -> crate::Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -142,7 +150,7 @@ impl DeviceBuffer {
         unsafe {
             self.device
                 .driver()
-                .fill(self.address, 0, len, stream.handle())
+                .fill(self.address, byte, len, stream.handle())
         }?;
         Ok(stream.synchronize()?)
     }

@@ -1,4 +1,4 @@
-//! What this machine, a file and its storage can do: each fact with its evidence and, where
+//! What this machine, a file and its storage, and a device can do: each fact with its evidence and, where
 //! something is missing or poor, what to do about it.
 //!
 //! Nothing is asked before it is needed: opening a map asks for none of it. What does not change is
@@ -22,12 +22,14 @@
 //! ```
 
 mod cgroup;
+mod device;
 mod direct_io;
 mod fact;
 mod file;
 mod lower;
 mod machine;
 mod mounts;
+mod pcie;
 mod place;
 mod storage;
 mod tree;
@@ -35,16 +37,19 @@ mod tree;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::cuda::Device;
 use crate::error::Result;
 use crate::lock::lock;
 use crate::runtime::Runtime;
 use crate::sys::{self, Ring};
 use crate::target::{Opened, Target};
 
+pub use device::{DeviceFacts, Driver, DriverFacts};
 pub use fact::{Fact, Told, Value};
 pub use file::FileFacts;
 pub use lower::LowerCache;
 pub use machine::{Limit, Machine, Support};
+pub use pcie::PcieLink;
 pub use place::FileSystemKind;
 pub use storage::{Storage, StorageKind};
 
@@ -71,6 +76,26 @@ pub fn machine(runtime: &Runtime) -> Machine {
 /// Where the target cannot be opened, or is not a regular file with a page cache.
 pub fn of<'t>(target: impl Into<Target<'t>>) -> Result<FileFacts> {
     Ok(file::of(&target.into().open()?, &Tree::system()))
+}
+
+/// Whether there is a driver of GPUs. Asking loads it, which takes some tenths of a second.
+#[must_use]
+pub fn driver() -> DriverFacts {
+    device::driver()
+}
+
+/// What a device is, and how bytes get there.
+///
+/// ```no_run
+/// use gpumap::{Runtime, facts};
+/// let gpu = Runtime::global()?.device(0)?;
+/// let facts = facts::device(&gpu);
+/// println!("{:?} of {:?}, says {}", facts.pcie.value, facts.pcie_most.value, facts.pcie.evidence);
+/// # Ok::<(), gpumap::Error>(())
+/// ```
+#[must_use]
+pub fn device(device: &Device) -> DeviceFacts {
+    device::of(device, &Tree::system())
 }
 
 /// How far the kernel reads ahead in this file; `None` where unknown.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cudarc::driver::CudaContext;
 use fake_cuda::control::{Double, Live};
+use gpumap::facts::{self, Driver};
 use gpumap::{
     Device, DeviceBuffer, Error, Memory, Mmap, MmapOptions, ReadOptions, Report, Result, Route,
     Runtime,
@@ -248,6 +249,52 @@ fn without_a_driver_it_is_an_error_with_a_next_step() {
         error.contains("libcuda.so") && error.contains("driver"),
         "{error}"
     );
+    let driver = facts::driver().driver;
+    assert_eq!(driver.value, Some(Driver::None));
+    let told = format!("{}; {}", driver.evidence, driver.mend.unwrap());
+    assert_eq!(told, error);
+}
+
+#[test]
+fn a_device_is_told_fact_by_fact() {
+    on_a_device(this_test!(), |double, _| {
+        let driver = facts::driver().driver;
+        assert!(matches!(driver.value, Some(Driver::Cuda { .. })));
+        let rt = runtime(&[]);
+        let gpu = rt.device(0).unwrap();
+        let facts = facts::device(&gpu);
+        let all = facts.all();
+        let mut names: Vec<_> = all.iter().map(|fact| fact.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all.len());
+        assert!(all.iter().all(|fact| !fact.evidence.is_empty()), "{all:?}");
+        assert_eq!(facts.name.value, Some(gpu.name().unwrap()));
+        let (_, total) = gpu.memory().unwrap();
+        assert_eq!(facts.memory_bytes.value, Some(total));
+        assert!(facts.memory_free_bytes.value.unwrap() <= total);
+        let Some(double) = double else { return };
+        assert_eq!(facts.compute_capability.value.as_deref(), Some("9.0"));
+        assert_eq!(facts.pci_bus_id.value.as_deref(), Some("0000:01:00.0"));
+        assert_eq!(facts.read_only_host_register.value, Some(true));
+        assert_eq!(facts.pageable_memory_access.value, Some(false));
+        double.fail("cuDeviceGetAttribute", 1, 999);
+        let id = facts::device(&gpu).pci_bus_id;
+        assert!(id.value.is_none() && id.evidence.contains("cuDeviceGetAttribute"));
+        assert!(id.mend.unwrap().contains("nvidia-smi"));
+    });
+}
+
+/// A driver that is there and does not work is not told as none.
+#[test]
+fn a_driver_that_fails_is_unknown_and_says_why() {
+    on_the_double(this_test!(), |double, _| {
+        double.devices(0);
+        let driver = facts::driver().driver;
+        assert_eq!(driver.value, None);
+        assert!(driver.evidence.contains("CUDA_ERROR_NO_DEVICE"));
+        assert!(driver.mend.unwrap().contains("CUDA_VISIBLE_DEVICES"));
+    });
 }
 
 #[test]

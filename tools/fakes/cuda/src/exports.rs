@@ -161,7 +161,7 @@ export! {
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, dev: c_int) |world| {
         let number = device(world, dev)?;
         let found = match attribute {
-            33 => number as c_int + 1, // PCI_BUS_ID
+            33 => number as c_int + 1, // PCI_BUS_ID; PCI_DEVICE_ID and PCI_DOMAIN_ID are 0
             75 => 9,                   // COMPUTE_CAPABILITY_MAJOR
             113 => 1,                  // READ_ONLY_HOST_REGISTER_SUPPORTED
             134 => -1,                 // HOST_NUMA_ID
