@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use gpumap::{ReadOptions, Route, Runtime, Settings};
 
+use crate::device;
 use crate::memory::Aligned;
 use crate::pairs::{Series, Target, measure};
 use crate::raw;
@@ -114,6 +115,41 @@ pub(crate) static ALL: &[Case] = &[
         peer: "vmtouch -t",
         target: Target::Ratio(1.0),
         run: |scene, pairs, cachectl| warming::beside_vmtouch(scene, pairs, cachectl),
+    },
+    Case {
+        name: "device-direct-random",
+        what: "16384 random rows of 4 KiB of a cold file of 4 GiB, 1 worker, route direct, into device memory",
+        peer: "fio io_uring, O_DIRECT, depth 128, same offsets, to host memory",
+        target: Target::Ratio(0.9),
+        run: |scene, pairs, _| storage::random_to_device(scene, pairs, 1),
+    },
+    Case {
+        name: "device-direct-in-order",
+        what: "1 GiB cold, in order, 4 workers, route direct, into device memory",
+        peer: "fio io_uring, O_DIRECT, best of 25 configurations, to host memory",
+        target: Target::Ratio(0.95),
+        run: |scene, pairs, _| storage::in_order_to_device(scene, pairs, 4),
+    },
+    Case {
+        name: "device-warm-buffered-8",
+        what: "2 GiB warm, in order, 8 workers, route buffered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.88),
+        run: |scene, pairs, _| device::in_order(scene, pairs, Route::Buffered, 8),
+    },
+    Case {
+        name: "device-warm-buffered-16",
+        what: "2 GiB warm, in order, 16 workers, route buffered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.92),
+        run: |scene, pairs, _| device::in_order(scene, pairs, Route::Buffered, 16),
+    },
+    Case {
+        name: "device-warm-mapped-16",
+        what: "2 GiB warm, in order, 16 workers, route mapped, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.92),
+        run: |scene, pairs, _| device::in_order(scene, pairs, Route::Mapped, 16),
     },
     Case {
         name: "evict",

@@ -4,6 +4,7 @@
 //! records to `benches/record/NAME/DATE.jsonl`. Peers that are not installed are named as missing.
 
 mod cases;
+mod device;
 mod memory;
 mod pairs;
 mod raw;

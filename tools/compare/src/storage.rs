@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
-use gpumap::{ReadOptions, Report, Route, evict};
+use gpumap::{Destination, Mmap, ReadOptions, Report, Route, evict};
 
 use crate::cases::{runtime, said, timed};
+use crate::device;
 use crate::memory::{self, Aligned};
 use crate::pairs::{Series, measure};
 use crate::scene::{LARGE, SMALL, Scene};
@@ -31,15 +32,31 @@ fn rows() -> Vec<Range<u64>> {
 
 /// Random rows of 4 KiB, one worker, beside fio with the same offsets.
 pub(crate) fn random(scene: &Scene, pairs: usize) -> Result<Series, String> {
-    let path = scene.large()?;
+    let map = open(scene.large()?, 1)?;
+    let mut memory = Aligned::new(usize::try_from(ROWS * PAGE).map_err(said)?);
+    random_into(&map, memory.bytes(), pairs)
+}
+
+/// The same into device memory.
+pub(crate) fn random_to_device(
+    scene: &Scene,
+    pairs: usize,
+    workers: usize,
+) -> Result<Series, String> {
+    let map = open(scene.large()?, workers)?;
+    let mut memory = device::alloc(ROWS * PAGE)?;
+    random_into(&map, &mut memory, pairs)
+}
+
+fn random_into<D: Destination + ?Sized>(
+    map: &Mmap,
+    into: &mut D,
+    pairs: usize,
+) -> Result<Series, String> {
+    let path = map.path();
     let rows = rows();
     let log = offsets_for_fio(path, &rows)?;
     let replay = format!("--read_iolog={}", log.path().display());
-    let map = runtime(Route::Direct, "4MiB", 1)?
-        .open(path)
-        .map_err(said)?;
-    let mut memory = Aligned::new(usize::try_from(ROWS * PAGE).map_err(said)?);
-    let into = memory.bytes();
     measure(
         pairs,
         &mut || {
@@ -53,6 +70,12 @@ pub(crate) fn random(scene: &Scene, pairs: usize) -> Result<Series, String> {
         },
         &mut || fio(path, &["--bs=4k", "--iodepth=128", &replay]),
     )
+}
+
+fn open(path: &Path, workers: usize) -> Result<Mmap, String> {
+    runtime(Route::Direct, "4MiB", workers)?
+        .open(path)
+        .map_err(said)
 }
 
 fn thrifty(report: &Report) -> Result<(), String> {
@@ -72,15 +95,33 @@ fn thrifty(report: &Report) -> Result<(), String> {
 
 /// 1 GiB in order, one worker, beside the best configuration of fio on this machine.
 pub(crate) fn in_order(scene: &Scene, pairs: usize, aligned: bool) -> Result<Series, String> {
-    let path = scene.small()?;
-    let map = runtime(Route::Direct, "4MiB", 1)?
-        .open(path)
-        .map_err(said)?;
+    let map = open(scene.small()?, 1)?;
     let len = usize::try_from(SMALL).map_err(said)?;
     let mut destination = Aligned::new(len + memory::PAGE);
     // What malloc gives for large memory starts 16 bytes behind a page.
     let skew = if aligned { 0 } else { 16 };
     let into = &mut destination.bytes()[skew..skew + len];
+    in_order_into(scene, &map, into, pairs)
+}
+
+/// The same into device memory.
+pub(crate) fn in_order_to_device(
+    scene: &Scene,
+    pairs: usize,
+    workers: usize,
+) -> Result<Series, String> {
+    let map = open(scene.small()?, workers)?;
+    let mut memory = device::alloc(SMALL)?;
+    in_order_into(scene, &map, &mut memory, pairs)
+}
+
+fn in_order_into<D: Destination + ?Sized>(
+    scene: &Scene,
+    map: &Mmap,
+    into: &mut D,
+    pairs: usize,
+) -> Result<Series, String> {
+    let path = map.path();
     let best = scene.best_fio(|| best_of_fio(path))?;
     let best: Vec<&str> = best.iter().map(String::as_str).collect();
     measure(
