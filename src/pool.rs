@@ -14,6 +14,9 @@ pub(crate) struct Pool<T> {
     most: usize,
     state: Mutex<State<T>>,
     returned: Condvar,
+    /// In the child of a fork the pool stays unused: the threads that hold its things, or its lock,
+    /// stayed behind.
+    process: u32,
 }
 
 #[derive(Debug)]
@@ -41,10 +44,16 @@ impl<T> Pool<T> {
                 made: 0,
             }),
             returned: Condvar::new(),
+            process: std::process::id(),
         }
     }
 
-    /// An idle thing that fits, or one that is made, waiting at the bound.
+    fn is_inherited(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// An idle thing that fits, or one that is made, waiting at the bound. In the child of a fork each
+    /// is made anew, and the caller's own.
     ///
     /// # Errors
     /// That of `make`, where nothing is lent that could come back.
@@ -53,6 +62,9 @@ impl<T> Pool<T> {
         fits: impl Fn(&T) -> bool,
         make: impl Fn() -> Result<T, E>,
     ) -> Result<Lent<'_, T>, E> {
+        if self.is_inherited() {
+            return make().map(|thing| self.lent(thing));
+        }
         let mut state = lock(&self.state);
         loop {
             if let Some(at) = state.idle.iter().rposition(&fits) {
@@ -97,6 +109,9 @@ impl<T> Pool<T> {
 
     /// Takes out what nobody uses.
     pub(crate) fn release(&self) -> Vec<T> {
+        if self.is_inherited() {
+            return Vec::new();
+        }
         let mut state = lock(&self.state);
         let freed = std::mem::take(&mut state.idle);
         state.made -= freed.len();
@@ -120,6 +135,9 @@ impl<T> DerefMut for Lent<'_, T> {
 
 impl<T> Drop for Lent<'_, T> {
     fn drop(&mut self) {
+        if self.pool.is_inherited() {
+            return;
+        }
         lock(&self.pool.state).idle.extend(self.thing.take());
         self.pool.returned.notify_one();
     }

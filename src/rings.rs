@@ -1,7 +1,7 @@
 //! The runtime's rings: made when first needed, kept for the next read.
 
 use std::io;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use crate::lock::lock;
 use crate::sys::Ring;
@@ -49,9 +49,11 @@ impl Rings {
 
 impl Drop for Rings {
     fn drop(&mut self) {
-        // In the child of a fork the list may be locked for ever, by a thread that stayed behind.
-        if std::process::id() == self.process {
-            lock(&self.idle).clear();
+        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // The memory of a ring is not there in the child of a fork. Where it was the child may have
+        // other memory by now, which the drop of a ring would unmap.
+        if std::process::id() != self.process {
+            std::mem::forget(std::mem::take(idle));
         }
     }
 }

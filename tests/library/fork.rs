@@ -1,9 +1,13 @@
 //! A process that forks with a runtime whose threads have started: threads stay behind, locks may
 //! too, and the child reads all the same.
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use gpumap::{ReadOptions, Runtime};
+use gpumap::warm;
+use gpumap::{ReadOptions, Route, Runtime, Target};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::ForkResult;
 
@@ -63,4 +67,100 @@ fn in_the_fork(rt: Runtime, map: gpumap::Mmap, path: &std::path::Path) {
     // A runtime made here has threads again.
     let own = runtime(&[("GPUMAP_PIECE", "4KiB"), ("GPUMAP_WORKERS", "4")]);
     reads_everything(&own.open(path).unwrap());
+}
+
+fn cold() -> (Scene, std::path::PathBuf) {
+    let scene = Scene::new();
+    let file = scene.cold_file("f", LEN);
+    (scene, file)
+}
+
+/// Runs it in the child of a fork; it must end well, and in time.
+#[must_use]
+fn fork_and(in_the_child: impl FnOnce()) -> WaitStatus {
+    // SAFETY: as above.
+    #[allow(unsafe_code)]
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        ForkResult::Child => {
+            nix::unistd::alarm::set(20);
+            let good = catch_unwind(AssertUnwindSafe(in_the_child));
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(i32::from(good.is_err())) }
+        }
+        ForkResult::Parent { child } => {
+            let ended = waitpid(child, None).unwrap();
+            println!("the child of the fork: {ended:?}");
+            ended
+        }
+    }
+}
+
+fn is_good(ended: WaitStatus) -> bool {
+    matches!(ended, WaitStatus::Exited(_, 0))
+}
+
+/// The memory of a ring is not handed to a child: where it was the child has other memory by then.
+#[test]
+fn a_runtime_that_ends_in_the_child_takes_no_memory_of_the_childs_along() {
+    if !host_routes().contains(&Route::Direct) {
+        return;
+    }
+    in_child(this_test!(), cold, |path| {
+        let rt = runtime(&[]);
+        let map = rt.open(path).unwrap();
+        let rows: Vec<_> = (0..40).map(|at| at * 5_000..at * 5_000 + 9).collect();
+        let mut bytes = [0u8; 360];
+        let direct = ReadOptions::new().route(Route::Direct);
+        let report = map.gather_with(&rows, &mut bytes, direct).unwrap();
+        let used = report.route(Route::Direct).unwrap();
+        if used.engine != Some(gpumap::Engine::IoUring) {
+            return;
+        }
+        let ended = fork_and(|| {
+            let pages = (0..2_000).map(|_| {
+                let mut page = memmap2::MmapMut::map_anon(4096).unwrap();
+                page.fill(7);
+                page
+            });
+            let pages: Vec<_> = pages.collect();
+            drop((map, rt));
+            assert!(pages.iter().all(|page| page[..] == [7; 4096]));
+            // What holds them is not asked to let them go a second time.
+            std::mem::forget(pages);
+        });
+        assert!(is_good(ended));
+    });
+}
+
+/// A thread of the parent holds the only slot while the child is made: there it never comes back.
+#[test]
+fn the_child_of_a_fork_waits_for_no_slot_of_the_parents() {
+    in_child(this_test!(), cold, |path| {
+        let rt = runtime(&[("GPUMAP_STAGING", "4KiB")]);
+        let warm = |listener: warm::Listener<'_>| {
+            let all = warm::Options::new().everything(true).progress(listener);
+            all.warm(Target::from(path).runtime(&rt)).unwrap()
+        };
+        let (calls, both) = (AtomicU64::new(0), Barrier::new(2));
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                warm(&|so_far| {
+                    // Bytes have been read: this thread holds the slot.
+                    if so_far.done_bytes > 0 && calls.fetch_add(1, Ordering::SeqCst) == 0 {
+                        both.wait();
+                        both.wait();
+                    }
+                    ControlFlow::Continue(())
+                });
+            });
+            both.wait();
+            let ended = fork_and(|| {
+                let again = warm(&|_| ControlFlow::Continue(()));
+                assert_eq!(again.read_bytes, LEN);
+            });
+            both.wait();
+            ended
+        });
+        assert!(is_good(ended));
+    });
 }
