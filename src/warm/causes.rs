@@ -62,7 +62,7 @@ pub(super) fn find(opened: &Opened, missing: Option<u64>, stopped: Option<Stoppe
         }
         Some(Stopped::Shrank(end)) => causes.push(cause(
             CauseKind::Shrank,
-            format!("the file ended at byte {end} while it was read"),
+            format!("the file ended at byte {end} meanwhile"),
         )),
         None => {}
     }

@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use self::gaps::Gaps;
-use self::streams::Streams;
+use self::streams::{Stopped, Streams};
 use crate::error::Result;
 use crate::range::ByteRange;
 use crate::residency::{Counter, Residency};
@@ -84,6 +84,8 @@ impl Warmed {
 pub enum Verified {
     /// mincore(2) was asked about every page.
     Mincore,
+    /// Only cachestat(2) could be asked, which counts pages too that are still being read.
+    Cachestat,
     /// The kernel does not tell what is resident; the bytes have been read.
     BytesRead,
 }
@@ -92,6 +94,7 @@ impl std::fmt::Display for Verified {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Mincore => "mincore",
+            Self::Cachestat => "cachestat",
             Self::BytesRead => "bytes_read",
         })
     }
@@ -215,10 +218,12 @@ impl<'l> Options<'l> {
             }
         }
         let verified_by = match missing_pages {
+            Some(_) if after.resident.is_none() => Verified::Cachestat,
             Some(_) => Verified::Mincore,
             None => Verified::BytesRead,
         };
-        let causes = causes::find(opened, missing_pages, streams.stopped());
+        let stopped = streams.stopped().or_else(|| shrank(opened));
+        let causes = causes::find(opened, missing_pages, stopped);
         Ok(Warmed {
             path: opened.path.clone(),
             range: opened.bytes,
@@ -232,4 +237,11 @@ impl<'l> Options<'l> {
             elapsed: begun.elapsed(),
         })
     }
+}
+
+/// Whether the file has lost bytes that were meant. What is cut off looks like a hole afterwards, of
+/// which nothing is missing.
+fn shrank(opened: &Opened) -> Option<Stopped> {
+    let len = opened.file.metadata().ok()?.len();
+    (len < opened.bytes.end()).then_some(Stopped::Shrank(len))
 }

@@ -196,6 +196,23 @@ fn a_file_that_shrinks_meanwhile_is_told() {
     assert!(!one.is_complete());
 }
 
+/// What is gone when it is counted cannot be missing: it would look like a hole.
+#[test]
+fn a_file_that_shrinks_after_its_last_byte_was_read_is_not_complete() {
+    let scene = Scene::new();
+    let path = scene.cold_file("f", LEN);
+    let file = File::options().write(true).open(&path).unwrap();
+    let cut = |progress: Progress| {
+        if progress.done_bytes == progress.total_bytes {
+            file.set_len(MIB).unwrap();
+        }
+        ControlFlow::Continue(())
+    };
+    let one = warm::Options::new().progress(&cut).warm(&path).unwrap();
+    assert!(!one.is_complete(), "{one:?}");
+    assert_eq!(one.causes[0].kind, CauseKind::Shrank, "{one:?}");
+}
+
 fn cold() -> (Scene, PathBuf) {
     let scene = Scene::new();
     let file = scene.cold_file("f", LEN);
@@ -250,6 +267,18 @@ fn on_tmpfs_holes_take_no_memory_and_on_overlayfs_pages_are_seen() {
         crate::scene::cool(&seen.join("f"));
         let one = warmed(|| warm::file(seen.join("f").as_path()).unwrap());
         assert!(one.is_warm() && count(&pages_of(&seen.join("f"))) == 768);
+    });
+}
+
+#[test]
+fn what_mincore_was_not_asked_it_does_not_prove() {
+    in_child(this_test!(), cold, |path| {
+        let Some(()) = refuse(&[libc::SYS_mincore], libc::EPERM) else {
+            return;
+        };
+        let one = warmed(|| warm::file(path).unwrap());
+        assert_eq!(one.verified_by, Verified::Cachestat, "{one:?}");
+        assert!(!one.is_warm());
     });
 }
 

@@ -235,7 +235,8 @@ pub struct WarmRecord {
     pub read_bytes: Option<u64>,
     /// Bytes of holes, which were left alone.
     pub hole_bytes: Option<u64>,
-    /// What shows it: `mincore`, or `bytes_read` where the kernel does not tell.
+    /// What shows it: `mincore`; `cachestat` where only that could be asked; `bytes_read` where the
+    /// kernel does not tell.
     pub verified_by: Option<String>,
     /// Whether nothing is missing that is known to be.
     pub complete: bool,
