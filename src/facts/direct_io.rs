@@ -129,8 +129,8 @@ fn page_alignment() -> Option<DirectAlignment> {
 fn is_effective(opened: &Opened, file: &File, align: DirectAlignment, alike: bool) -> Option<bool> {
     advise_random(file.as_fd());
     let counter = Counter::new(opened);
-    let tried =
-        places(file, opened.stat.len).filter_map(|page| came_past(&counter, file, page, align));
+    let tried = places(file, opened.stat.len)
+        .filter_map(|page| came_past(&counter, file, page, align, alike));
     let (mut past, mut cached) = (0, 0);
     for came_past in tried.take(TRIES) {
         if came_past {
@@ -147,12 +147,14 @@ fn is_effective(opened: &Opened, file: &File, align: DirectAlignment, alike: boo
 }
 
 /// Whether one page comes past the cache. An absent one must be absent afterwards; a resident one
-/// must be read from storage all the same, as the kernel counts.
+/// must be read from storage all the same, as the kernel counts. Where files are `alike` one of which
+/// nothing is read tells nothing: reserved blocks, which take no reading, look like data once cached.
 fn came_past(
     counter: &Counter<'_>,
     file: &File,
     page: ByteRange,
     align: DirectAlignment,
+    alike: bool,
 ) -> Option<bool> {
     let is_absent = || Some(counter.resident(page).ok()?? == 0);
     let absent_before = is_absent()?;
@@ -160,7 +162,8 @@ fn came_past(
     read(file, page, align)?;
     if !absent_before {
         let counted = sys::thread_storage_read_bytes()?.saturating_sub(counted_before?);
-        return Some(counted >= page.len());
+        let past = counted >= page.len();
+        return (past || !alike).then_some(past);
     }
     let past = is_absent()?;
     if !past {

@@ -62,18 +62,20 @@ impl<'o> Gaps<'o> {
 
     /// Pages of data that are absent; `None` where that is unknown.
     pub(super) fn missing_pages(&self) -> Result<Option<u64>> {
-        let mut missing = Some(0);
+        // Gaps may share a page: where blocks are smaller than it, and at the borders of windows.
+        let (mut missing, mut counted) = (0, 0);
         let page = sys::page_size();
         for window in self.opened.bytes.windows(WINDOW) {
             let Some(absent) = self.absent(window)? else {
                 return Ok(None);
             };
             let gaps = common(&self.data(window), &absent);
-            let pages = gaps.iter().map(|gap| gap.pages(page));
-            let pages: u64 = pages.map(|pages| pages.end - pages.start).sum();
-            missing = missing.map(|missing| missing + pages);
+            for pages in gaps.iter().map(|gap| gap.pages(page)) {
+                missing += pages.end.saturating_sub(pages.start.max(counted));
+                counted = pages.end;
+            }
         }
-        Ok(missing)
+        Ok(Some(missing))
     }
 
     /// Bytes of holes that the last visit saw.

@@ -292,6 +292,28 @@ fn a_file_in_memory_has_no_storage_to_be_read_from() {
     });
 }
 
+/// Reserved blocks read as zeros without storage, and look like data once their pages are cached.
+#[test]
+fn a_file_that_is_reserved_and_cached_speaks_for_no_other() {
+    if !direct() {
+        return;
+    }
+    let scene = Scene::new();
+    let reserved = scene.file("reserved", 0);
+    let file = std::fs::File::options().write(true).open(&reserved);
+    let all = libc::off_t::try_from(LEN).unwrap();
+    nix::fcntl::posix_fallocate(file.unwrap(), 0, all).unwrap();
+    crate::scene::warm(&reserved);
+    let rt = runtime(&[]);
+    let mut bytes = vec![7u8; LEN as usize];
+    let map = rt.open(&reserved).unwrap();
+    map.read_with(.., &mut bytes, options()).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == 0));
+    let map = rt.open(scene.file("f", LEN)).unwrap();
+    map.read_with(.., &mut bytes, options()).unwrap();
+    assert!(bytes == noise(LEN, LEN));
+}
+
 #[test]
 fn auto_says_why_it_does_not_read_directly() {
     let scene = Scene::new();

@@ -328,3 +328,31 @@ fn where_nothing_can_be_measured_it_says_what_that_takes() {
         );
     });
 }
+
+#[test]
+fn a_missing_page_with_two_blocks_of_data_is_one_page() {
+    let make = || {
+        let scene = Scene::new();
+        let folder = scene.path("at");
+        std::fs::create_dir_all(&folder).unwrap();
+        (scene, folder)
+    };
+    in_child(this_test!(), make, |at| {
+        let Some(()) = own_mounts() else { return };
+        let make = ["mkfs.ext4", "-q", "-b", "1024"];
+        let Some(folder) = on_a_loop(at, "ext4", &make, "loop") else {
+            return;
+        };
+        let path = folder.join("f");
+        let file = File::create(&path).unwrap();
+        for block in (0..256).step_by(2) {
+            file.write_all_at(&[7; 1024], block * 1024).unwrap();
+        }
+        file.set_len(64 * PAGE).unwrap();
+        file.sync_all().unwrap();
+        cool(&path);
+        let nothing = |_| std::ops::ControlFlow::Break(());
+        let one = warm::Options::new().progress(&nothing).warm(&path).unwrap();
+        assert_eq!(one.missing_pages, Some(64), "{one:?}");
+    });
+}
