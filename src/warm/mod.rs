@@ -111,7 +111,8 @@ pub struct Progress {
 }
 
 /// Hears how far the work is, from any of its threads, and says whether to go on. Calls of several
-/// threads may overlap, so that one may tell of less than one before it.
+/// threads may overlap, so that one may tell of less than one before it. It must not read or warm by way
+/// of the same runtime: its thread holds staging memory, and would wait for more of it.
 pub type Listener<'l> = &'l (dyn Fn(Progress) -> ControlFlow<()> + Sync);
 
 /// Reads what is missing of a file, descriptor or map, or of a range of one, into the page cache.

@@ -47,7 +47,18 @@ struct State {
     /// With those that needed no reading.
     done_bytes: u64,
     stopped: Option<Stopped>,
+    /// A stream ended by an error or a panic: the others need not go on.
+    given_up: bool,
     error: Option<Error>,
+}
+
+/// Has all streams given up where it is dropped, also by a panic.
+struct GivesUp<'s>(&'s Mutex<State>);
+
+impl Drop for GivesUp<'_> {
+    fn drop(&mut self) {
+        lock(self.0).given_up = true;
+    }
 }
 
 impl<'o> Streams<'o> {
@@ -89,8 +100,12 @@ impl<'o> Streams<'o> {
         let workers = self.opened.runtime.io_workers();
         let threads = usize::try_from(threads).unwrap_or(1);
         workers.share(threads, &|| {
-            if let Err(error) = self.stream(|| lock(&next).next()) {
-                lock(&self.state).error.get_or_insert(error);
+            let gives_up = GivesUp(&self.state);
+            match self.stream(|| lock(&next).next()) {
+                Ok(()) => std::mem::forget(gives_up),
+                Err(error) => {
+                    lock(&self.state).error.get_or_insert(error);
+                }
             }
         });
         lock(&self.state).error.take().map_or(Ok(()), Err)
@@ -108,7 +123,7 @@ impl<'o> Streams<'o> {
         let block = BLOCK.min(slot.as_mut_slice().len() as u64);
         while let Some(strip) = next() {
             for bytes in strip.windows(block) {
-                if lock(&self.state).stopped.is_some() {
+                if self.is_over() {
                     return Ok(());
                 }
                 let mut moved = Moved::default();
@@ -121,6 +136,11 @@ impl<'o> Streams<'o> {
             }
         }
         Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        state.stopped.is_some() || state.given_up
     }
 
     fn count(&self, bytes: ByteRange, read: u64) {

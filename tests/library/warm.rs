@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gpumap::warm::{self, CauseKind, Progress, Verified, Warmed};
 use gpumap::{Mmap, Target};
@@ -194,6 +195,31 @@ fn a_file_that_shrinks_meanwhile_is_told() {
     let one = warm::Options::new().progress(&cut).warm(&path).unwrap();
     assert_eq!(one.causes[0].kind, CauseKind::Shrank, "{one:?}");
     assert!(!one.is_complete());
+}
+
+#[test]
+fn a_listener_that_panics_ends_all_streams() {
+    let scene = Scene::new();
+    let path = scene.cold_file("f", 64 * MIB);
+    let panicked = AtomicBool::new(false);
+    let later = AtomicU64::new(0);
+    let panics = |progress: Progress| {
+        if progress.done_bytes == 0 {
+            return ControlFlow::Continue(());
+        }
+        if !panicked.swap(true, Ordering::SeqCst) {
+            // Without the hook, which may take long to print.
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+        later.fetch_add(1, Ordering::SeqCst);
+        // The thread that panics gets to unwind.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        ControlFlow::Continue(())
+    };
+    let all = warm::Options::new().everything(true).progress(&panics);
+    let outcome = catch_unwind(AssertUnwindSafe(|| all.warm(&path)));
+    assert!(outcome.is_err());
+    assert!(later.into_inner() < 48, "read on to the end");
 }
 
 /// What is gone when it is counted cannot be missing: it would look like a hole.
