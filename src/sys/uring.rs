@@ -49,16 +49,25 @@ impl Ring {
             // Before Linux 5.19 the flag is not known.
             .or_else(|_| IoUring::builder().dontfork().build(depth))?;
         let mut probe = Probe::new();
-        let reads = ring.submitter().register_probe(&mut probe).is_ok()
-            && probe.is_supported(opcode::Read::CODE);
-        if !reads {
-            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        let told = ring.submitter().register_probe(&mut probe);
+        // Before Linux 5.6 it could not be asked, nor read.
+        let too_old = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
+        match told {
+            Err(error) if !too_old(&error) => return Err(error),
+            Ok(()) if probe.is_supported(opcode::Read::CODE) => {}
+            _ => return Err(io::Error::from_raw_os_error(libc::ENOSYS)),
         }
         Ok(Self {
             ring,
             depth: depth as usize,
             spoiled: false,
         })
+    }
+
+    /// Calls it with nothing to do: a filter may allow that rings are made, and not that they are used.
+    pub(crate) fn try_out(&self) -> io::Result<()> {
+        // SAFETY: submits nothing and waits for nothing.
+        unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, 0, None) }.map(drop)
     }
 
     /// Whether it can be used again.

@@ -187,12 +187,12 @@ fn reads_without_a_ring(path: &Path) {
     assert!(bytes == packed(path, &rows));
 }
 
-fn io_uring_is_refused(test: &str, errno: i32) {
+fn io_uring_is_refused(test: &str, call: libc::c_long, errno: i32) {
     if !direct() {
         return;
     }
     in_child(test, cold, |path| {
-        if refuse(&[libc::SYS_io_uring_setup], errno).is_some() {
+        if refuse(&[call], errno).is_some() {
             reads_without_a_ring(path);
         }
     });
@@ -200,17 +200,28 @@ fn io_uring_is_refused(test: &str, errno: i32) {
 
 #[test]
 fn io_uring_refused_with_eperm() {
-    io_uring_is_refused(this_test!(), libc::EPERM);
+    io_uring_is_refused(this_test!(), libc::SYS_io_uring_setup, libc::EPERM);
+}
+
+/// A ring can be made, and not be used.
+#[test]
+fn io_uring_enter_refused_with_eperm() {
+    io_uring_is_refused(this_test!(), libc::SYS_io_uring_enter, libc::EPERM);
+}
+
+#[test]
+fn io_uring_register_refused_with_eperm() {
+    io_uring_is_refused(this_test!(), libc::SYS_io_uring_register, libc::EPERM);
 }
 
 #[test]
 fn io_uring_refused_with_enosys() {
-    io_uring_is_refused(this_test!(), libc::ENOSYS);
+    io_uring_is_refused(this_test!(), libc::SYS_io_uring_setup, libc::ENOSYS);
 }
 
 #[test]
 fn io_uring_refused_for_lack_of_memory() {
-    io_uring_is_refused(this_test!(), libc::ENOMEM);
+    io_uring_is_refused(this_test!(), libc::SYS_io_uring_setup, libc::ENOMEM);
 }
 
 /// Rings can be made when the plan is, and cannot any more when the read wants one.

@@ -254,9 +254,9 @@ fn btrfs_on_a_loop_device() {
     a_loop_device_is_a_lower_cache(this_test!(), "btrfs");
 }
 
-fn io_uring_is_refused(test: &str, errno: i32, support: Support) {
+fn io_uring_is_refused(test: &str, call: libc::c_long, errno: i32, support: Support) {
     in_child(test, scene, |_| {
-        let Some(()) = refuse(&[libc::SYS_io_uring_setup], errno) else {
+        let Some(()) = refuse(&[call], errno) else {
             return;
         };
         let told = machine().io_uring;
@@ -268,12 +268,35 @@ fn io_uring_is_refused(test: &str, errno: i32, support: Support) {
 
 #[test]
 fn io_uring_refused_with_eperm() {
-    io_uring_is_refused(this_test!(), libc::EPERM, Support::Refused(libc::EPERM));
+    let support = Support::Refused(libc::EPERM);
+    io_uring_is_refused(this_test!(), libc::SYS_io_uring_setup, libc::EPERM, support);
+}
+
+#[test]
+fn io_uring_that_may_not_be_entered_is_refused() {
+    let support = Support::Refused(libc::EPERM);
+    io_uring_is_refused(this_test!(), libc::SYS_io_uring_enter, libc::EPERM, support);
+}
+
+#[test]
+fn io_uring_that_may_not_be_asked_is_refused_not_absent() {
+    let support = Support::Refused(libc::EPERM);
+    io_uring_is_refused(
+        this_test!(),
+        libc::SYS_io_uring_register,
+        libc::EPERM,
+        support,
+    );
 }
 
 #[test]
 fn io_uring_refused_with_enosys() {
-    io_uring_is_refused(this_test!(), libc::ENOSYS, Support::Absent);
+    io_uring_is_refused(
+        this_test!(),
+        libc::SYS_io_uring_setup,
+        libc::ENOSYS,
+        Support::Absent,
+    );
 }
 
 /// Also where no call that is asked for evidence is allowed, each fact alone is unknown.
