@@ -80,7 +80,7 @@ facts! {
         /// Whether it can read all memory of the process.
         pageable_memory_access: bool,
         /// Whether it does so by the page tables of the process.
-        pageable_memory_access_uses_host_page_tables: bool,
+        uses_host_page_tables: bool,
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) fn of(device: &Device, tree: &Tree) -> DeviceFacts {
         numa_node: bus.numa_node,
         read_only_host_register: is_so(READ_ONLY),
         pageable_memory_access: is_so(PAGEABLE),
-        pageable_memory_access_uses_host_page_tables: is_so(BY_HOST_TABLES),
+        uses_host_page_tables: is_so(BY_HOST_TABLES),
     }
 }
 

@@ -212,6 +212,23 @@ fn nothing_lands_before_the_slices_own_stream_is_there() {
 }
 
 #[test]
+fn a_buffer_is_filled_whole_and_by_a_read_in_part() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[]);
+        let mut buffer = rt.device(0).unwrap().alloc(1000).unwrap();
+        buffer.fill(7).unwrap();
+        assert_eq!(held(&buffer), [7; 1000]);
+        let map = rt.open(path).unwrap();
+        map.read(0..10, &mut buffer.slice_mut(500..510).unwrap())
+            .unwrap();
+        let expected = [vec![7; 500], pread(path, 0, 10), vec![7; 490]].concat();
+        assert_eq!(held(&buffer), expected);
+        buffer.zero().unwrap();
+        assert_eq!(held(&buffer), [0; 1000]);
+    });
+}
+
+#[test]
 fn two_devices_and_many_threads_at_once() {
     on_a_device(this_test!(), |double, path| {
         let rt = runtime(&[
