@@ -74,6 +74,7 @@ reasons those of one.
 Examples:
   cachectl read weights.bin --digest           the same digest as sha256sum
   cachectl read weights.bin --offset 1M --len 64K --route mapped --measure
+  cachectl read weights.bin --to gpu:0 --digest     the digest of what arrived on the device
   cachectl read weights.bin --rows rows.txt --workers 8 --json"
 );
 
@@ -81,6 +82,7 @@ const PLAN_EXAMPLES: &str = help!(
     "\
 Examples:
   cachectl plan weights.bin
+  cachectl plan weights.bin --to gpu:0
   cachectl plan weights.bin --rows rows.txt --json     one record a piece, then the reasons"
 );
 
@@ -93,6 +95,7 @@ Without FILE a temporary file is made, and is gone at the end.
 Examples:
   cachectl bench
   cachectl bench weights.bin --states cold,warm --patterns seq,random --blocks 4K,1M
+  cachectl bench weights.bin --to host
   cachectl bench --size 256M --routes buffered,mapped --workers 1,2 --samples 7 --json"
 );
 
@@ -166,7 +169,7 @@ pub(crate) enum Command {
     /// Measure cold against warm
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
-    /// Tell what the machine, files and their storage can do, and what could be better
+    /// Tell what the machine, its GPUs, files and their storage can do, and what could be better
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// Show every setting, its value, and where that comes from
@@ -292,7 +295,7 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Files to tell about, after the machine. Each counts once, by whatever names it is given
+    /// Files to tell about, after the machine and its GPUs. Each counts once, by whatever names it is given
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<OsString>,
 }
@@ -311,9 +314,9 @@ pub(crate) struct BenchArgs {
     /// Bytes of a piece (seq) or row (random) [default: 1M for seq, 4K for random]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     pub(crate) blocks: Vec<u64>,
-    /// Where the bytes go: host, or gpu:N
-    #[arg(long, default_value = "host")]
-    pub(crate) to: To,
+    /// Where the bytes go: host, or gpu:N [default: gpu:0 where it can be had, else host]
+    #[arg(long)]
+    pub(crate) to: Option<To>,
     /// Routes: auto, buffered, mapped, direct, gds [default: GPUMAP_ROUTE]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) routes: Vec<RouteChoice>,

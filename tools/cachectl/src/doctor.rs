@@ -1,56 +1,78 @@
-//! `doctor`: what the machine, files and their storage can do, and what could be better.
+//! `doctor`: what the machine, its devices, files and their storage can do, and what could be better.
 
 use std::path::Path;
 
-use gpumap::Runtime;
 use gpumap::facts::{self, Told};
+use gpumap::{Device, Runtime};
 
 use crate::args::DoctorArgs;
 use crate::json::{FactRecord, Name};
 use crate::names;
 use crate::out::{Hue, Out, printable, shown, size};
 use crate::outcome::Outcome;
+use crate::values::To;
 
 /// The widest that the column of values gets; longer values have a line to themselves.
 const WIDEST: usize = 40;
 
 pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
-    tell(out, None, &facts::machine(runtime).all());
+    let (machine, driver) = (facts::machine(runtime), facts::driver());
+    tell(
+        out,
+        Subject::Machine,
+        &[machine.all(), driver.all()].concat(),
+    );
     let mut outcome = Outcome::Done;
-    let mut failed = |path: &Path, error: String| {
+    let mut failed = |subject: Subject<'_>, error: String| {
         outcome = Outcome::Failed;
         if out.json() {
             out.record(FactRecord {
                 name: "error".to_owned(),
                 evidence: "open".to_owned(),
                 error: Some(error),
-                ..about(Some(path))
+                ..about(subject)
             });
         } else {
             out.problem(&error);
         }
     };
+    // Where they cannot be counted, the fact about the driver has said why.
+    for number in 0..Device::count().unwrap_or(0) {
+        let subject = Subject::Device(To::Gpu(number));
+        match runtime.device(number) {
+            Ok(device) => tell(out, subject, &facts::device(&device).all()),
+            Err(error) => failed(subject, format!("gpu:{number}: {error}")),
+        }
+    }
     names::visit_files(&args.files, &mut |name| match name {
         Ok(path) => match facts::of(path) {
-            Ok(facts) => tell(out, Some(path), &facts.all()),
-            Err(error) => failed(path, error.to_string()),
+            Ok(facts) => tell(out, Subject::File(path), &facts.all()),
+            Err(error) => failed(Subject::File(path), error.to_string()),
         },
-        Err(trouble) => failed(&trouble.path, trouble.what),
+        Err(trouble) => failed(Subject::File(&trouble.path), trouble.what),
     });
     outcome
 }
 
-/// The facts of one subject: of the machine, where no path is given.
-fn tell(out: &Out, path: Option<&Path>, facts: &[Told<'_>]) {
+/// What facts are about.
+#[derive(Clone, Copy)]
+enum Subject<'p> {
+    Machine,
+    Device(To),
+    File(&'p Path),
+}
+
+fn tell(out: &Out, subject: Subject<'_>, facts: &[Told<'_>]) {
     if out.json() {
         for fact in facts {
-            out.record(record(path, fact));
+            out.record(record(subject, fact));
         }
         return;
     }
-    match path {
-        None => out.line("machine"),
-        Some(path) => out.line(format_args!("\n{}", shown(path))),
+    match subject {
+        Subject::Machine => out.line("machine"),
+        Subject::Device(device) => out.line(format_args!("\n{device}")),
+        Subject::File(path) => out.line(format_args!("\n{}", shown(path))),
     }
     let table = Table::new(facts);
     for fact in facts {
@@ -58,23 +80,27 @@ fn tell(out: &Out, path: Option<&Path>, facts: &[Told<'_>]) {
     }
 }
 
-fn about(path: Option<&Path>) -> FactRecord {
-    let name = path.map(Name::from);
+fn about(subject: Subject<'_>) -> FactRecord {
+    let (subject, name) = match subject {
+        Subject::Machine => ("machine".to_owned(), None),
+        Subject::Device(device) => (device.to_string(), None),
+        Subject::File(path) => ("file".to_owned(), Some(Name::from(path))),
+    };
     FactRecord {
-        subject: if path.is_some() { "file" } else { "machine" }.to_owned(),
+        subject,
         path: name.as_ref().map(|name| name.path.clone()),
         path_bytes: name.and_then(|name| name.path_bytes),
         ..FactRecord::default()
     }
 }
 
-fn record(path: Option<&Path>, fact: &Told<'_>) -> FactRecord {
+fn record(subject: Subject<'_>, fact: &Told<'_>) -> FactRecord {
     FactRecord {
         name: fact.name.to_owned(),
         value: fact.value.clone(),
         evidence: fact.evidence.to_owned(),
         mend: fact.mend.map(str::to_owned),
-        ..about(path)
+        ..about(subject)
     }
 }
 

@@ -260,7 +260,7 @@ pub struct ReadRecord {
     pub len_bytes: Option<u64>,
     /// Rows asked for; 1 for a range.
     pub rows: Option<u64>,
-    /// Where the bytes went: `host`.
+    /// Where the bytes went: `host` or `gpu:N`.
     pub destination: String,
     /// SHA-256, in lower-case hexadecimal, of the bytes as they lie in the destination.
     pub digest: Option<String>,
@@ -464,10 +464,10 @@ pub struct SettingRecord {
     pub error: Option<String>,
 }
 
-/// `doctor`: one fact about the machine or a file.
+/// `doctor`: one fact about the machine, a device or a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FactRecord {
-    /// What it is about: `machine` or `file`.
+    /// What it is about: `machine`, `gpu:N` or `file`.
     pub subject: String,
     /// The file.
     pub path: Option<String>,
@@ -483,7 +483,8 @@ pub struct FactRecord {
     pub evidence: String,
     /// Where something is missing or poor: what to do about it.
     pub mend: Option<String>,
-    /// What went wrong with this file: then there are no facts about it, and `name` is `error`.
+    /// What went wrong with this device or file: then there are no facts about it, and `name` is
+    /// `error`.
     pub error: Option<String>,
 }
 

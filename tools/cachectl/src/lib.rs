@@ -9,6 +9,7 @@ mod evict;
 mod expect;
 mod interrupt;
 pub mod json;
+mod memory;
 mod names;
 mod out;
 mod outcome;
@@ -101,7 +102,7 @@ fn run(command: Command, out: &Out) -> Outcome {
         Command::Warm(args) => warm::run(&args, out),
         Command::Read(args) => read::run(&args, settings, out),
         Command::Plan(args) => plan::run(&args, settings, out),
-        Command::Bench(args) => bench::run(&args, &settings, out),
+        Command::Bench(args) => bench::run(&args, &runtime, out),
         Command::Doctor(args) => doctor::run(&args, &runtime, out),
         Command::Settings => settings::run(out),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpumap::{Plan, ReadOptions, Reason, Route, Settings};
+use gpumap::{Memory, Plan, ReadOptions, Reason, Route, Settings};
 
 use crate::args::PlanArgs;
 use crate::json::{Name, PlanRecord, PlanTotalRecord};
@@ -12,7 +12,8 @@ use crate::request::{self, Asked, Request};
 use crate::words;
 
 pub(crate) fn run(args: &PlanArgs, settings: Settings, out: &Out) -> Outcome {
-    let planned = Request::open(&args.request, None, settings).and_then(|request| plan(&request));
+    let planned = Request::open(&args.request, None, settings)
+        .and_then(|request| plan(&request, args.request.to.memory()));
     let name = Name::from(request::file(&args.request));
     match planned {
         Ok(plan) => {
@@ -34,11 +35,11 @@ pub(crate) fn run(args: &PlanArgs, settings: Settings, out: &Out) -> Outcome {
     }
 }
 
-fn plan(request: &Request) -> Result<Plan, String> {
-    let options = ReadOptions::new();
+fn plan(request: &Request, to: Memory) -> Result<Plan, String> {
+    let (map, options) = (&request.map, ReadOptions::new());
     let plan = match &request.asked {
-        Asked::Range(range) => request.map.plan(range.start()..range.end(), options),
-        Asked::Rows(rows) => request.map.plan_gather(rows, options),
+        Asked::Range(range) => map.plan_to(to, range.start()..range.end(), options),
+        Asked::Rows(rows) => map.plan_gather_to(to, rows, options),
     };
     plan.map_err(|error| words::of(&error))
 }

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use gpumap::{ByteRange, Error, Mmap, Runtime, Settings};
 
 use crate::args::RequestArgs;
+use crate::memory;
 use crate::rows;
 use crate::words;
 
 /// A file that is open, and what is asked of it. All ranges lie in the file.
 #[derive(Debug)]
 pub(crate) struct Request {
+    pub(crate) runtime: Runtime,
     pub(crate) map: Mmap,
     pub(crate) asked: Asked,
 }
@@ -47,7 +49,7 @@ impl Asked {
 }
 
 impl Request {
-    /// Opens the file, and finds out what is asked of it.
+    /// Opens the file, and finds out what is asked of it. The device that it goes to is there.
     ///
     /// # Errors
     /// In words, with the next step.
@@ -56,8 +58,8 @@ impl Request {
         workers: Option<&str>,
         settings: Settings,
     ) -> Result<Self, String> {
-        args.to.check()?;
         let runtime = runtime(args, workers, settings)?;
+        memory::device(args.to, &runtime)?;
         let map = runtime
             .open(file(args))
             .map_err(|error| error.to_string())?;
@@ -65,7 +67,11 @@ impl Request {
             Some(list) => Asked::Rows(rows::read(list, &map)?),
             None => Asked::Range(range(args, &map)?),
         };
-        Ok(Self { map, asked })
+        Ok(Self {
+            runtime,
+            map,
+            asked,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use gpumap::sample::State;
 use gpumap::settings::parse_bytes;
-use gpumap::{Route, Settings};
+use gpumap::{Memory, Route, Settings};
 
 /// A name that is not empty.
 pub(crate) fn named(name: OsString) -> Result<OsString, &'static str> {
@@ -76,18 +76,14 @@ pub(crate) enum To {
     /// Host memory.
     Host,
     /// Memory of the device of this number.
-    Gpu(u32),
+    Gpu(usize),
 }
 
 impl To {
-    /// # Errors
-    /// For what this version cannot write to.
-    pub(crate) fn check(self) -> Result<(), String> {
+    pub(crate) fn memory(self) -> Memory {
         match self {
-            Self::Host => Ok(()),
-            Self::Gpu(_) => Err(format!(
-                "--to {self}: this version reads into host memory only; use --to host"
-            )),
+            Self::Host => Memory::Host,
+            Self::Gpu(_) => Memory::Device,
         }
     }
 }
@@ -132,15 +128,5 @@ mod tests {
         }
         assert!("fast".parse::<RouteChoice>().is_err());
         assert!(state("hot").is_err() && count("0").is_err() && bytes("1X").is_err());
-    }
-
-    #[test]
-    fn device_memory_is_refused_with_a_next_step() {
-        assert!(To::Host.check().is_ok());
-        let said = To::Gpu(3).check().unwrap_err();
-        assert!(
-            said.contains("gpu:3") && said.contains("--to host"),
-            "{said}"
-        );
     }
 }

@@ -26,6 +26,8 @@ fn program<A: AsRef<OsStr>>(args: &[A]) -> Command {
     for key in gpumap::settings::KEYS {
         command.env_remove(key.name);
     }
+    // Hides the devices that there may be.
+    command.env("CUDA_VISIBLE_DEVICES", "");
     command
 }
 
@@ -174,7 +176,10 @@ fn the_table_names_destination_and_verdicts() {
     assert_eq!(output.status.code(), Some(0));
     let shown = text(&output.stdout);
     let lines: Vec<_> = shown.lines().collect();
-    assert!(lines[0].starts_with("destination: host memory"), "{shown}");
+    assert!(
+        lines[0].starts_with("destination: host memory (no gpu:0: "),
+        "{shown}"
+    );
     assert!(
         lines[1].starts_with("state") && lines[1].ends_with("verdict"),
         "{shown}"
@@ -569,7 +574,7 @@ fn what_cannot_be_measured_is_an_error_with_a_next_step() {
         (&["--states", "tepid"], "cold, warm"),
         (&["--patterns", "backwards"], "seq, random"),
         (&["--routes", "fastest"], "auto, buffered"),
-        (&["--to", "gpu:0"], "--to host"),
+        (&["--to", "gpu:0"], "--to gpu:0: "),
     ];
     for (args, part) in cases {
         let output = bench(args);

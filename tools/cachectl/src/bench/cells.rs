@@ -4,9 +4,7 @@ use gpumap::Route;
 use gpumap::sample::State;
 
 use crate::json::SampleRecord;
-
-/// Where the bytes go in this version.
-pub(crate) const DESTINATION: &str = "host";
+use crate::values::To;
 
 /// In what order the file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +41,8 @@ pub(crate) struct Cell {
     pub(crate) pattern: Pattern,
     /// Bytes of a piece, for seq; of a row, for random.
     pub(crate) block: u64,
+    /// Where the bytes go.
+    pub(crate) to: To,
     /// The route asked for; `None` leaves it to the library.
     pub(crate) route: Option<Route>,
     pub(crate) workers: usize,
@@ -55,6 +55,8 @@ pub(crate) struct Lists {
     pub(crate) patterns: Vec<Pattern>,
     /// Empty: each pattern's own default.
     pub(crate) blocks: Vec<u64>,
+    /// Where the bytes of all go.
+    pub(crate) to: To,
     pub(crate) routes: Vec<Option<Route>>,
     pub(crate) workers: Vec<usize>,
 }
@@ -72,6 +74,7 @@ impl Lists {
                                 state,
                                 pattern,
                                 block,
+                                to: self.to,
                                 route,
                                 workers,
                             };
@@ -102,7 +105,7 @@ impl Cell {
             state: self.state.name().to_owned(),
             pattern: self.pattern.name().to_owned(),
             block_bytes: self.block,
-            destination: DESTINATION.to_owned(),
+            destination: self.to.to_string(),
             route: self.route_name().to_owned(),
             workers: self.workers as u64,
             ..SampleRecord::default()
@@ -124,6 +127,7 @@ mod tests {
             states: vec![State::Cold, State::Warm],
             patterns: Pattern::ALL.to_vec(),
             blocks: vec![],
+            to: To::Host,
             routes: vec![None],
             workers: vec![2],
         }

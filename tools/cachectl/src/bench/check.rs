@@ -11,9 +11,8 @@ const CHUNK: usize = 1 << 20;
 
 /// What the destination holds before a sample: bytes that were not written are found by it. It
 /// differs from sample to sample, so that no file has it by chance in all of them.
-pub(crate) fn poison(destination: &mut [u8], sample: u64) {
-    let byte = 0xA5 ^ sample.to_le_bytes()[0];
-    destination.fill(byte);
+pub(crate) const fn poison(sample: u64) -> u8 {
+    0xA5 ^ sample.to_le_bytes()[0]
 }
 
 /// Where a destination first differs from the file.
@@ -160,8 +159,7 @@ mod tests {
     fn a_destination_that_was_not_written_is_found() {
         let (file, _) = file();
         for sample in [0, 1, 255, 256] {
-            let mut untouched = vec![0; LEN];
-            poison(&mut untouched, sample);
+            let untouched = vec![poison(sample); LEN];
             let rows = [0..LEN as u64];
             assert!(
                 first_difference(&file, &rows, &untouched)
@@ -174,12 +172,9 @@ mod tests {
     #[test]
     fn the_last_bytes_not_written_are_found_even_where_the_file_holds_the_poison_once() {
         let mut file = tempfile::tempfile().unwrap();
-        let mut first = [0; 64];
-        poison(&mut first, 0);
-        file.write_all(&first).unwrap();
+        file.write_all(&[poison(0); 64]).unwrap();
         let found = [0, 1].map(|sample| {
-            let mut untouched = [0; 64];
-            poison(&mut untouched, sample);
+            let untouched = [poison(sample); 64];
             first_difference(&file, &[0..64], &untouched).unwrap()
         });
         assert!(found[0].is_none() && found[1].is_some());

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gpumap::sample::{Sample, Sampler, Void};
-use gpumap::{Mmap, ReadOptions, Report, Route, Runtime, Target};
+use gpumap::{Destination, Mmap, ReadOptions, Report, Route, Runtime, Target};
 
 use super::cells::{Cell, Pattern};
 use super::check;
@@ -11,6 +11,7 @@ use super::problem::Problem;
 use super::rows;
 use super::subject::{Subject, Version};
 use crate::json::SampleRecord;
+use crate::memory::Memory;
 
 /// A cell, ready to be measured.
 #[derive(Debug)]
@@ -34,17 +35,15 @@ pub(crate) struct Taken {
     pub(crate) problem: Option<Problem>,
 }
 
-/// Takes sample number `number` of a cell. The destination must hold at least its bytes. Samples
+/// Takes sample number `number` of a cell. The memory must hold at least its bytes. Samples
 /// of the same number and seed read the same rows, whatever their cell.
 pub(crate) fn sample(
     subject: &Subject,
     ready: &Ready,
     number: u64,
     seed: u64,
-    destination: &mut [u8],
+    memory: &mut Memory,
 ) -> Taken {
-    let needed = usize::try_from(ready.bytes).unwrap_or(usize::MAX);
-    let destination = &mut destination[..needed];
     let mut run = Run {
         subject,
         ready,
@@ -55,7 +54,7 @@ pub(crate) fn sample(
             ..ready.cell.labels()
         },
     };
-    let (taken, problem) = match run.measure(number, destination) {
+    let (taken, problem) = match run.measure(number, memory) {
         Ok(taken) => (taken, None),
         Err(problem) => (None, Some(problem.of(subject))),
     };
@@ -92,22 +91,26 @@ struct Run<'r> {
 
 impl Run<'_> {
     /// Only the read is timed. Gives the route that it took.
-    fn measure(&mut self, number: u64, destination: &mut [u8]) -> Result<Option<Route>, Problem> {
+    fn measure(&mut self, number: u64, memory: &mut Memory) -> Result<Option<Route>, Problem> {
         let Subject { file, used, .. } = self.subject;
         let runtime = &self.ready.runtime;
         // A map for this sample alone: its page tables are as empty as those of every other.
         let map = runtime.options().len(*used).from_file(file)?;
         self.plan(&map)?;
-        check::poison(destination, number);
+        let len = usize::try_from(self.ready.bytes).unwrap_or(usize::MAX);
+        memory
+            .fill(len, check::poison(number))
+            .map_err(Problem::Destination)?;
         let version = self.subject.version()?;
         let target = Target::from(file).range(0..*used).runtime(runtime);
         let sampler = Sampler::new(self.ready.cell.state, target)?;
-        let sample = sampler.run(|| self.read(&map, destination))?;
+        let sample = sampler.run(|| memory.take(len, |into| self.read(&map, into)))?;
         self.note(&sample);
         let report = sample.value?;
         self.record.bytes = Some(report.bytes);
         self.record.rows = Some(report.rows);
-        self.compare(destination, version)?;
+        let bytes = memory.bytes(len).map_err(Problem::Destination)?;
+        self.compare(bytes, version)?;
         Ok(Route::ALL
             .into_iter()
             .find(|route| report.route(*route).is_some()))
@@ -120,14 +123,16 @@ impl Run<'_> {
 
     /// Finds out about a route that cannot be taken before the state is made.
     fn plan(&self, map: &Mmap) -> gpumap::Result<()> {
-        match self.ready.cell.pattern {
-            Pattern::Seq => map.plan(.., self.options())?,
-            Pattern::Random => map.plan_gather(&self.rows, self.options())?,
+        let Cell { pattern, to, .. } = self.ready.cell;
+        let to = to.memory();
+        match pattern {
+            Pattern::Seq => map.plan_to(to, .., self.options())?,
+            Pattern::Random => map.plan_gather_to(to, &self.rows, self.options())?,
         };
         Ok(())
     }
 
-    fn read(&self, map: &Mmap, destination: &mut [u8]) -> gpumap::Result<Report> {
+    fn read(&self, map: &Mmap, destination: &mut dyn Destination) -> gpumap::Result<Report> {
         match self.ready.cell.pattern {
             Pattern::Seq => map.read_with(.., destination, self.options()),
             Pattern::Random => map.gather_with(&self.rows, destination, self.options()),

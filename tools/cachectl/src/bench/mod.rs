@@ -5,7 +5,6 @@
 
 mod cells;
 mod check;
-mod destination;
 mod measure;
 mod notes;
 mod prepare;
@@ -17,24 +16,26 @@ mod table;
 
 use std::path::Path;
 
-use gpumap::Settings;
+use gpumap::{Runtime, Settings};
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::args::BenchArgs;
 use crate::json::SummaryRecord;
+use crate::memory::{self, Memory};
 use crate::out::Out;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
+use crate::values::To;
+use crate::words;
 use cells::{Lists, Pattern};
-use destination::Destination;
 use measure::Ready;
 use problem::Problem;
 use subject::Subject;
 use table::Measured;
 
 /// Runs it.
-pub(crate) fn run(args: &BenchArgs, settings: &Settings, out: &Out) -> Outcome {
-    bench(args, settings, out).unwrap_or_else(|problem| {
+pub(crate) fn run(args: &BenchArgs, runtime: &Runtime, out: &Out) -> Outcome {
+    bench(args, runtime, out).unwrap_or_else(|problem| {
         if out.json() {
             out.record(SummaryRecord {
                 name: args.file.as_ref().map(|name| Path::new(name).into()),
@@ -49,8 +50,7 @@ pub(crate) fn run(args: &BenchArgs, settings: &Settings, out: &Out) -> Outcome {
 }
 
 /// Everything that can be refused is refused before a temporary file is made.
-fn bench(args: &BenchArgs, settings: &Settings, out: &Out) -> Result<Outcome, Problem> {
-    args.to.check().map_err(Problem::Destination)?;
+fn bench(args: &BenchArgs, runtime: &Runtime, out: &Out) -> Result<Outcome, Problem> {
     if args.size == Some(0) {
         return Err(Problem::Option {
             option: "--size",
@@ -66,11 +66,13 @@ fn bench(args: &BenchArgs, settings: &Settings, out: &Out) -> Result<Outcome, Pr
     let used = named
         .as_ref()
         .map_or(args.size.unwrap_or(subject::DEFAULT_BYTES), |it| it.used);
-    let cells = lists(args, settings).multiply();
+    let (to, why) = destination(args.to, runtime).map_err(Problem::Destination)?;
+    let settings = runtime.settings();
+    let cells = lists(args, to, settings).multiply();
     let ready = prepare::prepare(&cells, settings, used, page_size(), args.rows)?;
     let largest = ready.iter().map(|cell| cell.bytes).max().unwrap_or(0);
-    let destination = Destination::new(largest)?;
-    out.line("destination: host memory, the only one that this version reads into");
+    let memory = Memory::new(to, runtime, largest).map_err(Problem::Destination)?;
+    out.line(format_args!("destination: {why}"));
     if out.verbose() {
         out.line(format_args!("seed: {}", args.seed));
     }
@@ -79,15 +81,49 @@ fn bench(args: &BenchArgs, settings: &Settings, out: &Out) -> Result<Outcome, Pr
         Some(named) => named,
         None => temporary(args, used, &mut progress)?,
     };
-    let measured = measure_all(args, out, &subject, ready, destination, &mut progress);
+    let measured = measure_all(args, out, &subject, ready, memory, &mut progress);
     progress.hide();
     tell(out, &subject, &measured);
     Ok(outcome(&measured))
 }
 
-fn lists(args: &BenchArgs, settings: &Settings) -> Lists {
+/// Where bytes go, and in words what that is and why.
+fn destination(asked: Option<To>, runtime: &Runtime) -> Result<(To, String), String> {
+    let (to, why) = match asked {
+        Some(to) => (to, String::new()),
+        None => preferred(runtime),
+    };
+    let what = match memory::device(to, runtime)? {
+        Some(device) => {
+            let name = device.name().map_err(|error| words::of(&error))?;
+            format!("{to}, {name}")
+        }
+        None => "host memory".to_owned(),
+    };
+    Ok((to, what + &why))
+}
+
+/// The first device, where it can be had; and why.
+fn preferred(runtime: &Runtime) -> (To, String) {
+    let first = To::Gpu(0);
+    match runtime.device(0) {
+        Ok(_) => {
+            let why = " (the first device; --to host measures host memory)";
+            (first, why.to_owned())
+        }
+        Err(error) => {
+            // What to do about it stands behind that; `doctor` tells it.
+            let said = error.to_string();
+            let why = said.split("; ").next().unwrap_or_default();
+            (To::Host, format!(" (no {first}: {why})"))
+        }
+    }
+}
+
+fn lists(args: &BenchArgs, to: To, settings: &Settings) -> Lists {
     let is_asked = |pattern: &Pattern| args.patterns.iter().any(|name| name == pattern.name());
     Lists {
+        to,
         states: args.states.clone(),
         patterns: Pattern::ALL.into_iter().filter(is_asked).collect(),
         blocks: args.blocks.clone(),
@@ -119,7 +155,7 @@ fn measure_all(
     out: &Out,
     subject: &Subject,
     ready: Vec<Ready>,
-    mut destination: Destination,
+    mut memory: Memory,
     progress: &mut Progress,
 ) -> Vec<Measured> {
     let mut cells: Vec<Measured> = ready.into_iter().map(Measured::new).collect();
@@ -129,8 +165,7 @@ fn measure_all(
     for number in 0..args.samples {
         for cell in &mut cells {
             progress.tell(|| format!("{taken} of {all} samples taken"));
-            let sample =
-                measure::sample(subject, &cell.ready, number, args.seed, destination.bytes());
+            let sample = measure::sample(subject, &cell.ready, number, args.seed, &mut memory);
             out.record(sample.record.clone());
             if let Some(error) = sample.record.error.as_ref()
                 && !told.contains(error)

@@ -120,12 +120,14 @@ mod tests {
     use gpumap::sample::State;
 
     use super::*;
+    use crate::values::To;
 
     fn cell(pattern: Pattern, block: u64, workers: usize) -> Cell {
         Cell {
             state: State::Cold,
             pattern,
             block,
+            to: To::Host,
             route: None,
             workers,
         }

@@ -64,8 +64,6 @@ pub(crate) enum Problem {
     },
     #[error("{}: what arrived could not be checked: pread failed: {source}; look at the kernel's log (dmesg), and whether the file is still as long", path.display())]
     Check { path: PathBuf, source: io::Error },
-    #[error("no memory for a destination of {bytes} bytes; ask for less with --size or --rows")]
-    Memory { bytes: u64 },
 }
 
 impl Problem {

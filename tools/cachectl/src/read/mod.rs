@@ -5,11 +5,12 @@ mod windows;
 
 use std::time::Duration;
 
-use gpumap::{Error, Mmap, ReadOptions, Report, Route, Settings};
+use gpumap::{Destination, Error, Mmap, ReadOptions, Report, Route, Settings};
 use sha2::{Digest, Sha256};
 
 use crate::args::ReadArgs;
 use crate::json::{Name, ReadRecord, ReportRecord, hex};
+use crate::memory::Memory;
 use crate::out::{Hue, Out, counted, percent, shown, size};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
@@ -52,50 +53,43 @@ fn read(
     record.offset_bytes = asked.offset();
     record.len_bytes = Some(asked.bytes());
     record.rows = Some(asked.rows());
-    let mut destination = allocate(asked.bytes().min(WINDOW))?;
+    let mut memory = Memory::new(args.request.to, &request.runtime, asked.bytes().min(WINDOW))?;
     let mut progress = Progress::new(out);
     let mut sum = Sum::default();
     let mut hash = args.digest.then(Sha256::new);
     let mut seconds = Duration::ZERO;
     let done = windows::of(asked, WINDOW).try_for_each(|window| {
-        let bytes = &mut destination[..window.len()];
-        let report = take(&request.map, &window, bytes, args.measure)?;
+        let report = memory
+            .take(window.len(), |into| {
+                take(&request.map, &window, into, args.measure)
+            })
+            .map_err(|error| words::of(&error))?;
         if let Some(hash) = &mut hash {
-            hash.update(bytes);
+            hash.update(memory.bytes(window.len())?);
         }
         seconds += report.elapsed;
         sum.add(&report);
         progress.tell(|| format!("read: {} of {}", size(sum.bytes()), size(asked.bytes())));
-        Ok::<_, Error>(())
+        Ok::<_, String>(())
     });
     record.report = Some(sum.into_record());
-    done.map_err(|error| words::of(&error))?;
+    done?;
     record.seconds = Some(seconds.as_secs_f64());
     record.digest = hash.map(|hash| hex(&hash.finalize()));
     Ok(())
 }
 
-fn allocate(bytes: u64) -> Result<Vec<u8>, String> {
-    let refused = |_| {
-        format!(
-            "no memory for a destination of {}; free memory, or ask for less",
-            size(bytes)
-        )
-    };
-    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let mut destination = Vec::new();
-    destination.try_reserve_exact(len).map_err(refused)?;
-    // Touches every page, so that the faults are not part of the time.
-    destination.resize(len, 0);
-    Ok(destination)
-}
-
-fn take(map: &Mmap, window: &Window, bytes: &mut [u8], measure: bool) -> Result<Report, Error> {
+fn take(
+    map: &Mmap,
+    window: &Window,
+    into: &mut dyn Destination,
+    measure: bool,
+) -> Result<Report, Error> {
     let options = ReadOptions::new().measure(measure);
     match window {
-        Window::Range(range) => map.read_with(range.start()..range.end(), bytes, options),
+        Window::Range(range) => map.read_with(range.start()..range.end(), into, options),
         Window::Rows { first, rows, .. } => map
-            .gather_with(rows, bytes, options)
+            .gather_with(rows, into, options)
             .map_err(|error| renumbered(error, *first)),
     }
 }

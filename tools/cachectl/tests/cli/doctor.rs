@@ -35,6 +35,8 @@ fn without_a_file_it_tells_about_the_machine() {
     for name in ["kernel", "cores", "io_uring", "process_vm_readv"] {
         assert!(value(name).is_some(), "{name}");
     }
+    let driver = facts.iter().find(|fact| fact.name == "driver").unwrap();
+    assert!(driver.mend.is_some(), "{driver:?}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests and their helpers")]
 
+#[cfg(feature = "cuda")]
+mod device;
 mod doctor;
 mod ends;
 mod evict;

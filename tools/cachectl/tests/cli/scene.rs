@@ -60,7 +60,9 @@ impl Scene {
     }
 }
 
+/// Takes away what changes what it does: settings, and devices that there may be.
 pub(crate) fn clean(command: &mut Command) {
+    command.env("CUDA_VISIBLE_DEVICES", "");
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("GPUMAP_") {
             command.env_remove(key);

@@ -1,0 +1,232 @@
+//! Device memory, on a double of the driver.
+
+use std::fs;
+use std::process::Stdio;
+
+use cachectl::json::{FactRecord, PlanTotalRecord, ReadRecord, Record, SampleRecord};
+use fake_cuda::control::Double;
+
+use crate::scene::{Answer, Scene, answer, sha256};
+
+/// Runs words that have no blanks in them; the program finds a double with two devices as it would
+/// find the driver.
+fn say(scene: &Scene, words: &str) -> Answer {
+    let folder = scene.path("driver");
+    let name = folder.join("libcuda.so");
+    if !name.exists() {
+        fs::create_dir(&folder).unwrap();
+        let double = Double::path().expect("the double lies beside the tests");
+        std::os::unix::fs::symlink(double, name).unwrap();
+    }
+    let mut command = scene.command(words.split(' '));
+    command.env("LD_LIBRARY_PATH", folder);
+    answer(command.stdin(Stdio::null()))
+}
+
+fn read(scene: &Scene, words: &str) -> ReadRecord {
+    match say(scene, &format!("read a --json {words}"))
+        .ends(0)
+        .record()
+    {
+        Record::Read(record) => record,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Routes that serve the file `a` here.
+fn routes(scene: &Scene) -> Vec<&'static str> {
+    let serves = |route: &&str| {
+        let planned = scene.say(&format!("plan a --route {route}"));
+        *route == "auto" || planned.code() == 0
+    };
+    let all = ["auto", "buffered", "mapped", "direct"];
+    all.into_iter().filter(serves).collect()
+}
+
+#[test]
+fn the_digest_is_that_of_the_bytes_on_the_device() {
+    let scene = Scene::new();
+    let bytes = scene.file("a", 1_000_003);
+    let len = bytes.len();
+    for route in routes(&scene) {
+        for (words, range) in [
+            ("--to gpu:0", 0..len),
+            ("--to gpu:1 --offset 1 --workers 3", 1..len),
+            ("--to gpu:0 --range 100K-101K", 102_400..103_424),
+            ("--to gpu:0 --range 7-7", 7..7),
+        ] {
+            let record = read(&scene, &format!("--digest --route {route} {words}"));
+            let digest = Some(sha256(&bytes[range.clone()]));
+            assert_eq!(record.digest, digest, "{route} {words}");
+            assert!(words.contains(&record.destination), "{words}: {record:?}");
+            let report = record.report.unwrap();
+            assert_eq!(report.bytes, range.len() as u64);
+            if route != "auto" && !range.is_empty() {
+                assert_eq!(report.routes[route].bytes, range.len() as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_land_packed() {
+    let scene = Scene::new();
+    let bytes = scene.file("a", 300_000);
+    fs::write(scene.path("rows"), "250001 4097\n0 0\n4K 1KiB\n4000 9000\n").unwrap();
+    let rows = [250_001..254_098, 4096..5120, 4000..13_000];
+    let packed = rows.map(|row| &bytes[row]).concat();
+    for route in routes(&scene) {
+        let words = format!("--to gpu:0 --digest --rows rows --route {route}");
+        let record = read(&scene, &words);
+        assert_eq!(record.digest, Some(sha256(&packed)), "{route}");
+        assert_eq!(record.rows, Some(4));
+    }
+}
+
+/// The last window is shorter than the memory that all of them land in.
+#[test]
+fn windows_land_one_after_the_other() {
+    let scene = Scene::new();
+    let bytes = scene.file("a", (65 << 20) + 5);
+    let record = read(&scene, "--to gpu:0 --digest");
+    assert_eq!(record.digest, Some(sha256(&bytes)));
+}
+
+#[test]
+fn a_device_that_cannot_be_had_is_an_error_with_a_next_step() {
+    let scene = Scene::new();
+    scene.file("a", 5000);
+    for command in ["read a", "plan a", "bench a"] {
+        let said = say(&scene, &format!("{command} --to gpu:7")).ends(2).err;
+        assert!(said.contains("gpu:7 does not exist"), "{said}");
+        assert!(said.contains("shows 2"), "{said}");
+        // Either no driver, or one that shows no device.
+        let said = scene.say(&format!("{command} --to gpu:0")).ends(2).err;
+        assert!(
+            said.contains("--to gpu:0: ") && said.contains("; "),
+            "{said}"
+        );
+    }
+    // The double has 256 MiB on each device.
+    fs::File::create(scene.path("big"))
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    let said = say(&scene, "bench big --to gpu:0").ends(2).err;
+    assert!(said.contains("--to gpu:0: cuMemAlloc"), "{said}");
+    assert!(said.contains("ask for less"), "{said}");
+}
+
+#[test]
+fn a_plan_is_one_for_the_device() {
+    let scene = Scene::new();
+    scene.file("a", 5000);
+    let why_not_gds = |to: &str| {
+        let records = say(&scene, &format!("plan a --json --to {to}")).ends(0);
+        let total = records
+            .records()
+            .into_iter()
+            .find_map(|record| match record {
+                Record::PlanTotal(total) => Some(total),
+                _ => None,
+            });
+        let PlanTotalRecord { reasons, .. } = total.unwrap();
+        reasons["gds"].clone()
+    };
+    assert_ne!(why_not_gds("host"), why_not_gds("gpu:0"));
+    assert_eq!(why_not_gds("gpu:0"), why_not_gds("gpu:1"));
+}
+
+fn samples(answer: &Answer) -> Vec<SampleRecord> {
+    let sample = |record| match record {
+        Record::Sample(sample) => Some(sample),
+        _ => None,
+    };
+    answer.records().into_iter().filter_map(sample).collect()
+}
+
+#[test]
+fn bench_reads_into_the_device_and_checks_what_is_there() {
+    let scene = Scene::new();
+    scene.file("a", 8 << 20);
+    let words = "bench a --json --states warm --samples 2 --to gpu:1";
+    let routes = routes(&scene).join(",");
+    let taken = samples(&say(&scene, &format!("{words} --routes {routes}")).ends(0));
+    assert!(taken.len() >= 2 * 2 * 3, "{taken:?}");
+    for sample in &taken {
+        assert_eq!(
+            (sample.destination.as_str(), &sample.error),
+            ("gpu:1", &None)
+        );
+        let bytes = if sample.pattern == "seq" {
+            8 << 20
+        } else {
+            32 * 4096
+        };
+        assert_eq!(sample.bytes, Some(bytes));
+    }
+}
+
+#[test]
+fn bench_prefers_a_device_and_says_so() {
+    let scene = Scene::new();
+    let words = "bench --dir . --size 8M --states warm --samples 1";
+    let top = |answer: Answer| {
+        let answer = answer.ends(0);
+        let row = answer.out.lines().nth(2).unwrap().to_owned();
+        (answer.out.lines().next().unwrap().to_owned(), row)
+    };
+    let (line, row) = top(say(&scene, words));
+    assert!(
+        line.starts_with("destination: gpu:0, Double 0 (the first"),
+        "{line}"
+    );
+    assert!(row.contains(" gpu:0 "), "{row}");
+    let (line, row) = top(say(&scene, &format!("{words} --to host")));
+    assert_eq!(line, "destination: host memory");
+    assert!(row.contains(" host "), "{row}");
+    let (line, row) = top(scene.say(words));
+    assert!(
+        line.starts_with("destination: host memory (no gpu:0: "),
+        "{line}"
+    );
+    assert!(row.contains(" host "), "{row}");
+}
+
+#[test]
+fn doctor_tells_of_every_device_after_the_machine() {
+    let scene = Scene::new();
+    scene.file("a", 10);
+    let told = say(&scene, "doctor --json a").ends(0);
+    let facts: Vec<FactRecord> = told
+        .records()
+        .into_iter()
+        .map(|record| match record {
+            Record::Fact(fact) => fact,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let mut subjects: Vec<_> = facts.iter().map(|fact| fact.subject.as_str()).collect();
+    subjects.dedup();
+    assert_eq!(subjects, ["machine", "gpu:0", "gpu:1", "file"]);
+    let value = |subject: &str, name: &str| {
+        let fact = facts
+            .iter()
+            .find(|fact| fact.subject == subject && fact.name == name);
+        let fact = fact.unwrap_or_else(|| panic!("{subject} {name}: {facts:?}"));
+        assert!(!fact.evidence.is_empty() && fact.path.is_none(), "{fact:?}");
+        fact.value.clone()
+    };
+    assert_eq!(value("machine", "driver").unwrap(), "CUDA 13.0");
+    assert_eq!(value("gpu:1", "name").unwrap(), "Double 1");
+    assert_eq!(value("gpu:1", "pci_bus_id").unwrap(), "0000:02:00.0");
+    assert_eq!(value("gpu:0", "memory_bytes").unwrap(), "268435456");
+    assert_eq!(value("gpu:0", "compute_capability").unwrap(), "9.0");
+    value("gpu:0", "pcie");
+    value("gpu:0", "numa_node");
+    let table = say(&scene, "doctor a").ends(0).out;
+    assert!(
+        table.contains("\ngpu:0\n") && table.contains("\ngpu:1\n"),
+        "{table}"
+    );
+}
