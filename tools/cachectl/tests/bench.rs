@@ -405,11 +405,12 @@ fn a_file_that_is_written_meanwhile_gives_void_samples_and_no_errors() {
             }
         });
         let name = file.path().to_str().unwrap();
-        let came = records(&[name, "--states", "warm", "--patterns", "seq"]);
+        let words = ["--states", "warm", "--patterns", "seq", "--samples", "50"];
+        let came = records(&[&[name][..], &words].concat());
         done.store(true, Ordering::Relaxed);
         came
     });
-    assert_eq!(samples.len(), 5);
+    assert_eq!(samples.len(), 50);
     assert!(
         samples.iter().all(|sample| sample.error.is_none()),
         "{samples:?}"

@@ -25,7 +25,7 @@ fn interrupt(child: &Child) {
 
 /// Files enough that their records do not fit into a pipe.
 fn many(scene: &Scene) {
-    for number in 0..600 {
+    for number in 0..3000 {
         fs::write(scene.path(format!("{number}")), "x").unwrap();
     }
 }
