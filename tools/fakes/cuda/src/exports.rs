@@ -9,11 +9,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use crate::world::{Action, DEVICE_BYTES, Done, World, code, world};
 
 thread_local! {
-    /// The context that is current to this thread: the device's number and one, or 0.
+    /// The context that is current to this thread: its number and one, or 0.
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The handle of a device's primary context.
+/// The handle of the context of number 0.
 const CONTEXT: usize = 0xc0_0000;
 
 type Handle = *mut c_void;
@@ -25,8 +25,8 @@ macro_rules! export {
         unsafe extern "C" fn $name($($arg: $kind),*) -> c_int {
             let done: Done = world(|$world| {
                 $world.called(stringify!($name))?;
-                if !$world.initialized && !matches!(stringify!($name), "cuInit" | "cuDriverGetVersion") {
-                    return Err(code::NOT_INITIALIZED);
+                if !matches!(stringify!($name), "cuInit" | "cuDriverGetVersion") {
+                    $world.ready(stringify!($name))?;
                 }
                 $body
                 #[allow(unreachable_code)]
@@ -50,11 +50,22 @@ unsafe fn put<T>(to: *mut T, value: T) -> Done {
     Ok(())
 }
 
-/// The device whose context is current.
+/// The context that is current, which must live.
 fn current(world: &World) -> Done<usize> {
-    let device = CURRENT.get().checked_sub(1).ok_or(code::INVALID_CONTEXT)?;
-    let alive = world.retained.get(&device).is_some_and(|count| *count > 0);
-    alive.then_some(device).ok_or(code::INVALID_CONTEXT)
+    let context = CURRENT.get().checked_sub(1).ok_or(code::INVALID_CONTEXT)?;
+    world.device_of_context(context)?;
+    Ok(context)
+}
+
+fn handle_of(context: usize) -> Handle {
+    (CONTEXT + context * 16) as Handle
+}
+
+/// The number of a context by its handle.
+fn context(world: &World, handle: Handle) -> Done<usize> {
+    let number = (handle as usize).wrapping_sub(CONTEXT) / 16;
+    let known = handle == handle_of(number) && world.knows_context(number);
+    known.then_some(number).ok_or(code::INVALID_CONTEXT)
 }
 
 fn device(world: &World, device: c_int) -> Done<usize> {
@@ -86,6 +97,10 @@ fn names(error: c_int) -> Option<(&'static str, &'static str)> {
         code::INVALID_DEVICE => ("CUDA_ERROR_INVALID_DEVICE\0", "invalid device ordinal\0"),
         code::INVALID_CONTEXT => ("CUDA_ERROR_INVALID_CONTEXT\0", "invalid device context\0"),
         code::INVALID_HANDLE => ("CUDA_ERROR_INVALID_HANDLE\0", "invalid resource handle\0"),
+        code::CONTEXT_IS_DESTROYED => (
+            "CUDA_ERROR_CONTEXT_IS_DESTROYED\0",
+            "context is destroyed\0",
+        ),
         code::NOT_READY => ("CUDA_ERROR_NOT_READY\0", "device not ready\0"),
         719 => ("CUDA_ERROR_LAUNCH_FAILED\0", "unspecified launch failure\0"),
         999 => ("CUDA_ERROR_UNKNOWN\0", "unknown error\0"),
@@ -129,7 +144,9 @@ export! {
         if world.devices == 0 {
             return Err(code::NO_DEVICE);
         }
-        world.initialized = true;
+        if world.initialized_in.get_or_insert(std::process::id()) != &std::process::id() {
+            return Err(code::NOT_INITIALIZED);
+        }
     }
 
     fn cuDriverGetVersion(version: *mut c_int) |world| {
@@ -173,34 +190,48 @@ export! {
     fn cuDevicePrimaryCtxRetain(context: *mut Handle, dev: c_int) |world| {
         let number = device(world, dev)?;
         *world.retained.entry(number).or_default() += 1;
-        unsafe { put(context, (CONTEXT + number * 16) as Handle) }?;
+        unsafe { put(context, handle_of(number)) }?;
     }
 
     fn cuDevicePrimaryCtxRelease_v2(dev: c_int) |world| {
         let number = device(world, dev)?;
-        let count = world.retained.entry(number).or_default();
-        *count = count.checked_sub(1).ok_or(code::INVALID_CONTEXT)?;
+        world.release_primary(number)?;
     }
 
-    fn cuCtxSetCurrent(context: Handle) |world| {
-        if context.is_null() {
+    /// The parameters for where kernels run are not looked at: there are no kernels.
+    fn cuCtxCreate_v3(
+        to: *mut Handle,
+        _params: *mut c_void,
+        _count: c_int,
+        _flags: c_uint,
+        dev: c_int,
+    ) |world| {
+        let number = device(world, dev)?;
+        let context = world.new_context(number);
+        unsafe { put(to, handle_of(context)) }?;
+        CURRENT.set(context + 1);
+    }
+
+    fn cuCtxDestroy_v2(handle: Handle) |world| {
+        let number = context(world, handle)?;
+        world.end_context(number)?;
+        if CURRENT.get() == number + 1 {
             CURRENT.set(0);
-            return Ok(());
         }
-        let number = (context as usize).wrapping_sub(CONTEXT) / 16;
-        if number >= world.devices {
-            return Err(code::INVALID_CONTEXT);
-        }
-        CURRENT.set(number + 1);
     }
 
-    fn cuCtxGetCurrent(context: *mut Handle) |world| {
-        let handle = current(world).map_or(0, |number| CONTEXT + number * 16);
-        unsafe { put(context, handle as Handle) }?;
+    fn cuCtxSetCurrent(handle: Handle) |world| {
+        let number = if handle.is_null() { 0 } else { context(world, handle)? + 1 };
+        CURRENT.set(number);
+    }
+
+    fn cuCtxGetCurrent(to: *mut Handle) |world| {
+        let number = CURRENT.get().checked_sub(1);
+        unsafe { put(to, number.map_or(std::ptr::null_mut(), handle_of)) }?;
     }
 
     fn cuCtxGetDevice(dev: *mut c_int) |world| {
-        let number = current(world)?;
+        let number = world.device_of_context(current(world)?)?;
         unsafe { put(dev, number as c_int) }?;
     }
 
@@ -210,14 +241,14 @@ export! {
     }
 
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |world| {
-        let number = current(world)?;
+        let number = world.device_of_context(current(world)?)?;
         unsafe { put(free, world.free_bytes(number)) }?;
         unsafe { put(total, DEVICE_BYTES) }?;
     }
 
     fn cuMemAlloc_v2(at: *mut u64, len: usize) |world| {
-        let number = current(world)?;
-        let address = world.allocate(number, len)?;
+        let context = current(world)?;
+        let address = world.allocate(context, len)?;
         unsafe { put(at, address) }?;
     }
 
@@ -227,11 +258,11 @@ export! {
     }
 
     fn cuMemHostAlloc(at: *mut *mut c_void, len: usize, flags: c_uint) |world| {
-        current(world)?;
+        let context = current(world)?;
         if flags & !7 != 0 {
             return Err(code::INVALID_VALUE);
         }
-        let address = world.pin(len)?;
+        let address = world.pin(context, len)?;
         unsafe { put(at, address as *mut c_void) }?;
     }
 
@@ -333,11 +364,11 @@ export! {
     }
 
     fn cuEventCreate(to: *mut Handle, flags: c_uint) |world| {
-        current(world)?;
+        let context = current(world)?;
         if flags > 7 {
             return Err(code::INVALID_VALUE);
         }
-        let handle = world.new_event();
+        let handle = world.new_event(context);
         unsafe { put(to, handle as Handle) }?;
     }
 
@@ -364,9 +395,10 @@ export! {
     }
 
     fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int, at: u64) |world| {
-        let number = world.device_of(at).ok_or(code::INVALID_VALUE)?;
+        let context = world.context_of(at).ok_or(code::INVALID_VALUE)?;
+        let number = world.device_of_context(context)?;
         match attribute {
-            1 => unsafe { put(to.cast::<Handle>(), (CONTEXT + number * 16) as Handle) }?,
+            1 => unsafe { put(to.cast::<Handle>(), handle_of(context)) }?,
             2 => unsafe { put(to.cast::<c_uint>(), 2) }?,
             9 => unsafe { put(to.cast::<c_int>(), number as c_int) }?,
             _ => return Err(code::INVALID_VALUE),

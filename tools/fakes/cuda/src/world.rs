@@ -14,6 +14,7 @@ pub(crate) mod code {
     pub(crate) const INVALID_CONTEXT: i32 = 201;
     pub(crate) const INVALID_HANDLE: i32 = 400;
     pub(crate) const NOT_READY: i32 = 600;
+    pub(crate) const CONTEXT_IS_DESTROYED: i32 = 709;
 }
 
 pub(crate) type Done<T = ()> = Result<T, i32>;
@@ -67,7 +68,7 @@ pub(crate) enum Action {
 }
 
 struct Memory {
-    device: usize,
+    context: usize,
     bytes: Vec<u8>,
 }
 
@@ -79,19 +80,32 @@ struct Stream {
 }
 
 struct Event {
+    context: usize,
     op: Option<u64>,
 }
 
+struct Pinned {
+    context: usize,
+    /// In words, and a page more, so that it can begin at a page.
+    _words: Vec<u64>,
+    len: usize,
+}
+
+/// The number of the first context that is not a device's primary one; that of those is the device's.
+const FIRST_OTHER: usize = 1000;
+
 pub(crate) struct World {
-    pub(crate) initialized: bool,
+    /// The process that called `cuInit`: it works in no other.
+    pub(crate) initialized_in: Option<u32>,
     pub(crate) devices: usize,
     pub(crate) driver_version: i32,
     /// How often each device's primary context is retained.
     pub(crate) retained: HashMap<usize, usize>,
+    /// The device of each context that is not a primary one.
+    others: HashMap<usize, usize>,
     memory: BTreeMap<u64, Memory>,
     next_address: u64,
-    pinned: BTreeMap<usize, Vec<u64>>,
-    pinned_len: HashMap<usize, usize>,
+    pinned: BTreeMap<usize, Pinned>,
     /// Bytes of pinned memory that can be had.
     pub(crate) pinned_most: usize,
     streams: HashMap<u64, Stream>,
@@ -120,14 +134,14 @@ pub(crate) fn world<T>(work: impl FnOnce(&mut World) -> T) -> T {
 impl World {
     fn new() -> Self {
         Self {
-            initialized: false,
+            initialized_in: None,
             devices: 2,
             driver_version: 13_000,
             retained: HashMap::new(),
+            others: HashMap::new(),
             memory: BTreeMap::new(),
             next_address: FIRST_ADDRESS,
             pinned: BTreeMap::new(),
-            pinned_len: HashMap::new(),
             pinned_most: usize::MAX,
             streams: HashMap::new(),
             events: HashMap::new(),
@@ -168,7 +182,7 @@ impl World {
     pub(crate) fn live(&self) -> [u64; 5] {
         let retained = self.retained.values().sum::<usize>();
         [
-            retained,
+            retained + self.others.len(),
             self.memory.len(),
             self.pinned.len(),
             self.streams.len(),
@@ -182,17 +196,80 @@ impl World {
         self.next_handle
     }
 
+    pub(crate) fn violate(&mut self, what: &str) {
+        self.violations.push(what.to_owned());
+    }
+
+    /// Whether the driver is ready; not in the child of a fork.
+    pub(crate) fn ready(&mut self, function: &str) -> Done {
+        match self.initialized_in {
+            Some(process) if process == std::process::id() => Ok(()),
+            None => Err(code::NOT_INITIALIZED),
+            Some(_) => {
+                self.violate(&format!("{function} called in the child of a fork"));
+                Err(code::NOT_INITIALIZED)
+            }
+        }
+    }
+
+    // Contexts.
+
+    /// The device of a context that lives.
+    pub(crate) fn device_of_context(&self, context: usize) -> Done<usize> {
+        let primary = self.retained.get(&context).is_some_and(|count| *count > 0);
+        let other = self.others.get(&context).copied();
+        let device = primary.then_some(context).or(other);
+        device.ok_or(code::CONTEXT_IS_DESTROYED)
+    }
+
+    pub(crate) fn knows_context(&self, context: usize) -> bool {
+        context < self.devices || self.others.contains_key(&context)
+    }
+
+    pub(crate) fn new_context(&mut self, device: usize) -> usize {
+        let context = FIRST_OTHER + usize::try_from(self.handle()).unwrap_or(0);
+        self.others.insert(context, device);
+        context
+    }
+
+    pub(crate) fn end_context(&mut self, context: usize) -> Done {
+        self.others.remove(&context).ok_or(code::INVALID_CONTEXT)?;
+        self.ended(context);
+        Ok(())
+    }
+
+    pub(crate) fn release_primary(&mut self, device: usize) -> Done {
+        let count = self.retained.entry(device).or_default();
+        *count = count.checked_sub(1).ok_or(code::INVALID_CONTEXT)?;
+        if *count == 0 {
+            self.ended(device);
+        }
+        Ok(())
+    }
+
+    /// What is left in a context ends with it; programs free it before.
+    fn ended(&mut self, context: usize) {
+        let left = self.memory.values().any(|one| one.context == context)
+            || self.pinned.values().any(|one| one.context == context)
+            || self.streams.values().any(|one| one.context == context)
+            || self.events.values().any(|one| one.context == context);
+        if left {
+            self.violate("a context released with things living in it");
+        }
+    }
+
     // Memory.
 
     pub(crate) fn free_bytes(&self, device: usize) -> usize {
         let used = self
             .memory
             .values()
-            .filter(|memory| memory.device == device);
+            .filter(|memory| self.device_of_context(memory.context) == Ok(device));
         DEVICE_BYTES - used.map(|memory| memory.bytes.len()).sum::<usize>()
     }
 
-    pub(crate) fn allocate(&mut self, device: usize, len: usize) -> Done<u64> {
+    pub(crate) fn allocate(&mut self, context: usize, len: usize) -> Done<u64> {
+        let device = self.device_of_context(context)?;
         if len == 0 {
             return Err(code::INVALID_VALUE);
         }
@@ -202,7 +279,7 @@ impl World {
         let address = self.next_address;
         self.next_address += ADDRESS_STEP;
         let bytes = (0..len).map(poison).collect();
-        self.memory.insert(address, Memory { device, bytes });
+        self.memory.insert(address, Memory { context, bytes });
         Ok(address)
     }
 
@@ -218,8 +295,7 @@ impl World {
             Action::Nothing => false,
         });
         if in_flight {
-            self.violations
-                .push("device memory freed with work in flight".to_owned());
+            self.violate("device memory freed with work in flight");
             self.finish_all();
         }
         self.memory.remove(&address);
@@ -238,30 +314,34 @@ impl World {
         memory.bytes.get_mut(from..to).ok_or(code::INVALID_VALUE)
     }
 
-    pub(crate) fn device_of(&self, at: u64) -> Option<usize> {
+    /// The context that device memory was allocated in.
+    pub(crate) fn context_of(&self, at: u64) -> Option<usize> {
         let (start, memory) = self.memory.range(..=at).next_back()?;
-        (at - start < memory.bytes.len() as u64).then_some(memory.device)
+        (at - start < memory.bytes.len() as u64).then_some(memory.context)
     }
 
-    pub(crate) fn pin(&mut self, len: usize) -> Done<usize> {
-        let used: usize = self.pinned_len.values().sum();
+    pub(crate) fn pin(&mut self, context: usize, len: usize) -> Done<usize> {
+        let used: usize = self.pinned.values().map(|one| one.len).sum();
         if len == 0 {
             return Err(code::INVALID_VALUE);
         }
         if used.saturating_add(len) > self.pinned_most {
             return Err(code::OUT_OF_MEMORY);
         }
-        // In words of 512 to be aligned to a page.
         let mut words = vec![0xe7e7_e7e7_e7e7_e7e7u64; len.div_ceil(8) + 512];
         let start = words.as_mut_ptr() as usize;
         let address = start.next_multiple_of(4096);
-        self.pinned.insert(address, words);
-        self.pinned_len.insert(address, len);
+        let pinned = Pinned {
+            context,
+            _words: words,
+            len,
+        };
+        self.pinned.insert(address, pinned);
         Ok(address)
     }
 
     pub(crate) fn unpin(&mut self, address: usize) -> Done {
-        let len = *self.pinned_len.get(&address).ok_or(code::INVALID_VALUE)?;
+        let len = self.pinned.get(&address).ok_or(code::INVALID_VALUE)?.len;
         let touches = |at: usize| (address..address + len).contains(&at);
         let in_flight = self.ops.values().any(|op| match &op.action {
             Action::FromPinned { from, .. } => touches(*from),
@@ -269,18 +349,16 @@ impl World {
             _ => false,
         });
         if in_flight {
-            self.violations
-                .push("pinned memory freed with work in flight".to_owned());
+            self.violate("pinned memory freed with work in flight");
             self.finish_all();
         }
-        self.pinned_len.remove(&address);
         self.pinned.remove(&address);
         Ok(())
     }
 
     pub(crate) fn is_pinned(&self, address: usize, len: usize) -> bool {
         let below = self.pinned.range(..=address).next_back();
-        below.is_some_and(|(start, _)| address + len <= start + self.pinned_len[start])
+        below.is_some_and(|(start, one)| address + len <= start + one.len)
     }
 
     // Streams and events.
@@ -299,23 +377,28 @@ impl World {
     pub(crate) fn end_stream(&mut self, handle: u64) -> Done {
         let stream = self.streams.remove(&handle).ok_or(code::INVALID_HANDLE)?;
         if stream.last.is_some_and(|op| self.ops.contains_key(&op)) {
-            self.violations
-                .push("a stream destroyed with work in flight".to_owned());
+            self.violate("a stream destroyed with work in flight");
         }
         Ok(())
     }
 
-    pub(crate) fn new_event(&mut self) -> u64 {
+    pub(crate) fn new_event(&mut self, context: usize) -> u64 {
         let handle = self.handle();
-        self.events.insert(handle, Event { op: None });
+        self.events.insert(handle, Event { context, op: None });
         handle
     }
 
+    /// The event, where it and its context live.
+    fn event(&self, handle: u64) -> Done<&Event> {
+        let event = self.events.get(&handle).ok_or(code::INVALID_HANDLE)?;
+        self.device_of_context(event.context)?;
+        Ok(event)
+    }
+
     pub(crate) fn end_event(&mut self, handle: u64) -> Done {
-        self.events
-            .remove(&handle)
-            .map(drop)
-            .ok_or(code::INVALID_HANDLE)
+        self.event(handle)?;
+        self.events.remove(&handle);
+        Ok(())
     }
 
     /// Puts work on a stream (0 is the null stream of the context), after what lies there.
@@ -353,7 +436,14 @@ impl World {
     }
 
     pub(crate) fn record(&mut self, context: usize, event: u64, stream: u64) -> Done {
-        if !self.events.contains_key(&event) {
+        let streams = match stream {
+            0 => context,
+            other => {
+                let stream = self.streams.get(&other).ok_or(code::INVALID_HANDLE)?;
+                stream.context
+            }
+        };
+        if self.event(event)?.context != streams {
             return Err(code::INVALID_HANDLE);
         }
         let op = self.enqueue(context, stream, None, Action::Nothing)?;
@@ -364,10 +454,7 @@ impl World {
     }
 
     pub(crate) fn event_op(&self, event: u64) -> Done<Option<u64>> {
-        self.events
-            .get(&event)
-            .map(|event| event.op)
-            .ok_or(code::INVALID_HANDLE)
+        Ok(self.event(event)?.op)
     }
 
     pub(crate) fn last_of(&self, context: usize, stream: u64) -> Done<Option<u64>> {
@@ -412,8 +499,7 @@ impl World {
         };
         let done = self.ops.remove(&number).map(|op| self.act(op.action));
         if let Some(Err(error)) = done {
-            let what = format!("asynchronous work failed with {error}");
-            self.violations.push(what);
+            self.violate(&format!("asynchronous work failed with {error}"));
         }
     }
 
