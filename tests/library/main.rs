@@ -16,6 +16,8 @@ mod contracts;
 #[cfg(feature = "cuda")]
 mod device;
 mod direct;
+#[cfg(feature = "cuda")]
+mod double;
 mod errors;
 mod evict;
 mod facts;

@@ -63,8 +63,9 @@ fn handle_of(context: usize) -> Handle {
 
 /// The number of a context by its handle.
 fn context(world: &World, handle: Handle) -> Done<usize> {
-    let number = (handle as usize).wrapping_sub(CONTEXT) / 16;
-    let known = handle == handle_of(number) && world.knows_context(number);
+    let offset = (handle as usize).wrapping_sub(CONTEXT);
+    let number = offset / 16;
+    let known = offset.is_multiple_of(16) && world.knows_context(number);
     known.then_some(number).ok_or(code::INVALID_CONTEXT)
 }
 
