@@ -66,6 +66,10 @@ impl Device {
     pub(crate) fn attribute(&self, _: i32) -> Result<i32> {
         match self.0 {}
     }
+
+    pub(crate) fn in_this_process(&self) -> Result<()> {
+        match self.0 {}
+    }
 }
 
 /// What only a device could do; here so that programs build with the feature and without.

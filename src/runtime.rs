@@ -148,13 +148,16 @@ impl Runtime {
     }
 
     pub(crate) fn find_device(&self, ordinal: usize) -> Result<Device, DeviceError> {
-        let mut devices = lock(&self.inner.devices);
-        if let Some(device) = devices.get(&ordinal) {
-            return Ok(device.clone());
+        let known = lock(&self.inner.devices).get(&ordinal).cloned();
+        if let Some(device) = known {
+            return device.in_this_process().map(|()| device);
         }
+        // Unlocked, since it takes long: the child of a fork must not find a lock for ever.
         let device = Device::open(ordinal)?;
-        devices.insert(ordinal, device.clone());
-        Ok(device)
+        Ok(lock(&self.inner.devices)
+            .entry(ordinal)
+            .or_insert(device)
+            .clone())
     }
 
     /// Frees the staging memory, pinned memory too, that no read uses right now; the bytes freed. It

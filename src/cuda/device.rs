@@ -93,6 +93,7 @@ impl Device {
     /// # Errors
     /// Where the driver's call fails.
     pub fn name(&self) -> crate::Result<String> {
+        self.in_this_process()?;
         let mut name = [0u8; 256];
         // SAFETY: it writes at most so many bytes, a zero among them.
         unsafe {
@@ -120,6 +121,7 @@ impl Device {
 
     /// An attribute, by the number that it has in the driver's interface.
     pub(crate) fn attribute(&self, number: c_int) -> Result<c_int> {
+        self.in_this_process()?;
         let mut value = 0;
         // SAFETY: it writes one number.
         unsafe {
@@ -145,11 +147,19 @@ impl Device {
         self.inner.context
     }
 
+    /// # Errors
+    /// In the child of a fork, where no call of the driver may be made.
+    pub(crate) fn in_this_process(&self) -> Result<()> {
+        if self.inner.process == std::process::id() {
+            Ok(())
+        } else {
+            Err(DeviceError::Forked)
+        }
+    }
+
     /// Makes its context current to this thread.
     pub(super) fn bind(&self) -> Result<Bound<'_>> {
-        if self.inner.process != std::process::id() {
-            return Err(DeviceError::Forked);
-        }
+        self.in_this_process()?;
         let driver = self.driver();
         let mut before = std::ptr::null_mut();
         // SAFETY: it writes one handle.

@@ -78,7 +78,10 @@ impl DeviceError {
 fn next_step(code: i32) -> &'static str {
     match code {
         2 => "free memory, or ask for less",
-        3 | 999 => "see that the driver works (nvidia-smi)",
+        3 => {
+            "see that the driver works (nvidia-smi); in a process that was forked after the driver was used it never does: start a new program (exec)"
+        }
+        999 => "see that the driver works (nvidia-smi)",
         4 => "the program is ending: read before that",
         35 | 803 | 804 => "install a driver that fits the library, or the other way round",
         46 | 100 | 101 => "see which devices there are (nvidia-smi), and CUDA_VISIBLE_DEVICES",

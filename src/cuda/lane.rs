@@ -253,12 +253,12 @@ impl<'d> Crossing<'_, 'd> {
         } = &mut *self.lane;
         let slot = &mut slots[*next];
         *next = (*next + 1) % SLOTS;
+        let _bound = device.bind()?;
         slot.copied.synchronize()?;
         let len = usize::try_from(to.len())
             .unwrap_or(usize::MAX)
             .min(slot.bytes.len());
         fill(&mut slot.bytes.as_mut_slice()[..len])?;
-        let _bound = device.bind()?;
         let from = slot.bytes.start().cast();
         self.over = false;
         // SAFETY: `len` bytes are on both sides. The slot is not touched before its event has passed,

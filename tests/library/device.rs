@@ -2,6 +2,7 @@
 //! driver itself, with `GPUMAP_TEST_DRIVER=real`, where there is a GPU.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use cudarc::driver::CudaContext;
@@ -12,16 +13,23 @@ use gpumap::{
     Runtime,
 };
 
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::ForkResult;
+
 use crate::child::{in_child, this_test};
 use crate::conform::{Way, conform};
 use crate::scene::{MIB, Scene, host_routes, need, noise, pread, runtime};
 
 /// The double, before anybody asks for the driver; `None` where the real one is wanted.
-fn driver() -> Option<Double> {
+pub(crate) fn driver() -> Option<Double> {
     match std::env::var("GPUMAP_TEST_DRIVER").as_deref() {
         Ok("real") => None,
         _ => Some(Double::load().unwrap()),
     }
+}
+
+fn violations(double: Option<&Double>) -> Vec<String> {
+    double.map(Double::violations).unwrap_or_default()
 }
 
 /// Runs `work` in a child with the double, if any, and sees that nothing of it lives afterwards.
@@ -476,6 +484,98 @@ fn a_submitted_buffer_comes_back_full() {
             let (report, buffer) = pending.wait();
             report.unwrap();
             assert!(held(&buffer) == pread(path, n, MIB), "{n}");
+        }
+    });
+}
+
+/// The driver does not work in the child of a fork: nothing calls it there, every way to a device says
+/// so, and host memory is read as before.
+#[test]
+fn the_child_of_a_fork_is_told_and_reads_on_into_host_memory() {
+    on_a_device(this_test!(), |double, path| {
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB"), ("GPUMAP_WORKERS", "2")]);
+        let map = rt.open(path).unwrap();
+        let gpu = rt.device(0).unwrap();
+        let mut buffer = gpu.alloc(MIB).unwrap();
+        map.read(..MIB, &mut buffer).unwrap();
+        let stream = CudaContext::new(0).unwrap().default_stream();
+        let mut slice = stream.alloc_zeros::<u8>(100).unwrap();
+        // SAFETY: the child of the fork uses this library and the allocator, which glibc makes
+        // whole again, and ends without running destructors of the test program.
+        #[allow(unsafe_code)]
+        match unsafe { nix::unistd::fork() }.unwrap() {
+            ForkResult::Child => {
+                nix::unistd::alarm::set(20);
+                let work = || {
+                    assert_forked(rt.device(0).map(drop));
+                    assert_forked(gpu.name().map(drop));
+                    assert_forked(gpu.memory().map(drop));
+                    assert_forked(gpu.alloc(1).map(drop));
+                    assert_forked(buffer.copy_to_host(0, &mut [0]));
+                    assert_forked(buffer.zero());
+                    assert_forked(map.read(..MIB, &mut buffer).map(drop));
+                    assert_forked(map.read(..100, &mut slice).map(drop));
+                    let fresh = runtime(&[]).device(0).unwrap_err().to_string();
+                    assert!(
+                        fresh.contains("forked") && fresh.contains("exec"),
+                        "{fresh}"
+                    );
+                    let mut bytes = vec![0; MIB as usize];
+                    map.read(..MIB, &mut bytes).unwrap();
+                    assert!(bytes == pread(path, 0, MIB));
+                    rt.release_staging();
+                    drop((rt, map, gpu, buffer));
+                    assert_eq!(violations(double), [""; 0]);
+                };
+                let good = catch_unwind(AssertUnwindSafe(work));
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(i32::from(good.is_err())) }
+            }
+            ForkResult::Parent { child } => {
+                let ended = waitpid(child, None).unwrap();
+                assert_eq!(ended, WaitStatus::Exited(child, 0));
+            }
+        }
+        map.read(1..=MIB, &mut buffer).unwrap();
+        assert!(held(&buffer) == pread(path, 1, MIB));
+    });
+}
+
+#[track_caller]
+fn assert_forked(outcome: Result<()>) {
+    let error = outcome.unwrap_err();
+    let source = gpumap::DeviceError::Forked;
+    assert!(
+        matches!(&error, Error::Device { source: found, .. } if *found == source),
+        "{error}"
+    );
+}
+
+/// A runtime that knew no device before the fork can have one in the child.
+#[test]
+fn a_device_first_asked_for_in_the_child_of_a_fork_works() {
+    on_a_device(this_test!(), |double, path| {
+        let rt = runtime(&[]);
+        let map = rt.open(path).unwrap();
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        match unsafe { nix::unistd::fork() }.unwrap() {
+            ForkResult::Child => {
+                nix::unistd::alarm::set(20);
+                let work = || {
+                    let mut buffer = rt.device(0).unwrap().alloc(MIB).unwrap();
+                    map.read(..MIB, &mut buffer).unwrap();
+                    assert!(held(&buffer) == pread(path, 0, MIB));
+                    assert_eq!(violations(double), [""; 0]);
+                };
+                let good = catch_unwind(AssertUnwindSafe(work));
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(i32::from(good.is_err())) }
+            }
+            ForkResult::Parent { child } => {
+                let ended = waitpid(child, None).unwrap();
+                assert_eq!(ended, WaitStatus::Exited(child, 0));
+            }
         }
     });
 }
