@@ -88,7 +88,7 @@ impl RuntimeBuilder {
             rings: Rings::new(settings.depth()),
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
             devices: Mutex::default(),
-            lanes: Pool::new(settings.pinned_bytes() / (2 * settings.piece_bytes())),
+            lanes: Pool::new(settings.pinned_bytes() / (2 * settings.pinned_slot_bytes())),
             submitted: Arc::default(),
             maps: Mutex::default(),
             settings,
@@ -179,9 +179,9 @@ impl Runtime {
 
     /// What a thread carries bytes to a device with; waits for one at the bound.
     pub(crate) fn lane(&self, device: &Device) -> Result<Lent<'_, Lane>, DeviceError> {
-        let piece = usize::try_from(self.settings().piece_bytes()).unwrap_or(usize::MAX);
+        let slot = usize::try_from(self.settings().pinned_slot_bytes()).unwrap_or(usize::MAX);
         let lanes = &self.inner.lanes;
-        lanes.lend(|lane| lane.serves(device), || Lane::new(device, piece))
+        lanes.lend(|lane| lane.serves(device), || Lane::new(device, slot))
     }
 
     pub(crate) fn facts(&self) -> &Facts {

@@ -95,8 +95,8 @@ pub static KEYS: [Key; 10] = [
         name: "GPUMAP_PINNED",
         default: "128MiB",
         unit: "bytes",
-        accepted: "64KiB to 1TiB, and never less than two pieces are used",
-        doc: "the most pinned memory for reads into device memory, two pieces for each thread; at the bound a thread waits",
+        accepted: "64KiB to 1TiB",
+        doc: "the most pinned memory for reads into device memory; each thread takes two slots, of a piece or of half of this; at the bound it waits",
         store: |s, text| {
             s.pinned_bytes = within(parse_bytes(text)?, 64 << 10, 1 << 40)?;
             Some(())
@@ -332,6 +332,12 @@ impl Settings {
     #[must_use]
     pub const fn pinned_bytes(&self) -> u64 {
         self.pinned_bytes
+    }
+
+    /// Bytes of a pinned slot, of which there are two for each thread: a piece, where so much may be
+    /// pinned.
+    pub(crate) fn pinned_slot_bytes(&self) -> u64 {
+        self.piece_bytes.min(self.pinned_bytes / 2)
     }
 
     /// `GPUMAP_SUBMITTED`: the most reads that are submitted and not done.

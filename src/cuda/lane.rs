@@ -179,8 +179,11 @@ impl Lane {
         !self.lost && self.device.context() == device.context()
     }
 
-    /// Pinned bytes that it holds.
+    /// Pinned bytes that are free when it is dropped.
     pub(crate) fn bytes(&self) -> u64 {
+        if self.lost {
+            return 0;
+        }
         self.slots.iter().map(|slot| slot.bytes.len() as u64).sum()
     }
 

@@ -8,7 +8,7 @@ use libloading::os::unix::{Library, RTLD_NOW};
 
 use crate::child::{in_child, this_test};
 use crate::device::driver;
-use crate::scene::{Scene, say};
+use crate::scene::{Scene, need};
 
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
@@ -104,8 +104,9 @@ fn on_the_bare_double(test: &str, work: impl FnOnce(&Double, &Driver)) {
         (scene, file)
     };
     in_child(test, make, |_| {
-        let Some(double) = driver() else {
-            return say("skipped: the double is not what is tested");
+        let double = driver().ok_or("the driver itself is in use");
+        let Some(double) = need("double", double) else {
+            return;
         };
         // SAFETY: it is loaded already.
         #[allow(unsafe_code)]
