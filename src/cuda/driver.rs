@@ -1,6 +1,7 @@
 //! The driver's functions, found in the library when first asked for.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ops::Range;
 
 use cudarc::driver::sys;
 
@@ -39,6 +40,16 @@ pub enum DeviceError {
     OtherContext {
         /// The device.
         ordinal: usize,
+    },
+    /// Bytes that do not lie inside a buffer.
+    #[error(
+        "bytes {}..{} do not lie within the buffer's 0..{len}; ask for a part inside", range.start, range.end
+    )]
+    OutOfRange {
+        /// What was asked for.
+        range: Range<u64>,
+        /// The buffer's length in bytes.
+        len: u64,
     },
     /// Host memory that devices can copy from cannot be had.
     #[error("no pinned memory can be had; free memory, or lower GPUMAP_PINNED")]
@@ -83,6 +94,7 @@ fn next_step(code: i32) -> &'static str {
         }
         999 => "see that the driver works (nvidia-smi)",
         4 => "the program is ending: read before that",
+        34 => "this is the toolkit's stub: have the driver's own libcuda.so found before it",
         35 | 803 | 804 => "install a driver that fits the library, or the other way round",
         46 | 100 | 101 => "see which devices there are (nvidia-smi), and CUDA_VISIBLE_DEVICES",
         700 | 702 | 710 | 714..=719 => {

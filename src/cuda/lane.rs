@@ -297,3 +297,55 @@ impl Drop for Crossing<'_, '_> {
         self.lane.lost |= self.wait().is_err();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use fake_cuda::control::{Double, Live};
+
+    use super::*;
+
+    const LEN: u64 = 1 << 20;
+
+    /// The only test of this program that has a driver: it is the double, for the whole process.
+    #[test]
+    fn a_panic_while_a_slot_is_filled_leaves_no_copy_under_way_and_the_lane_whole() {
+        let double = Double::load().unwrap();
+        let device = Device::open(0).unwrap();
+        let mut lane = Lane::new(&device, 64 << 10).unwrap();
+        let mut buffer = device.alloc(LEN).unwrap();
+        for panics in [1, 2, 3, u64::MAX] {
+            let (mut carried, mut filled) = (0, 0);
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                let mut rest = buffer.as_slice_mut();
+                let ready = Ready::of(&device, &rest).unwrap();
+                let mut crossing = lane.begin(&ready).unwrap();
+                while !rest.is_empty() {
+                    let to = rest.split_to(crossing.slot_bytes());
+                    let len = to.len();
+                    let fill = |slot: &mut [u8]| {
+                        filled += 1;
+                        assert_ne!(filled, panics, "on purpose");
+                        slot.fill(filled.to_le_bytes()[0]);
+                        Ok::<_, DeviceError>(())
+                    };
+                    crossing.carry(to, fill).unwrap();
+                    carried += len;
+                }
+                crossing.finish().unwrap();
+            }));
+            assert_eq!(outcome.is_err(), panics != u64::MAX);
+            assert!(lane.serves(&device));
+            // On a stream of its own: it does not wait for what the lane may have under way.
+            let mut bytes = vec![0; usize::try_from(carried).unwrap()];
+            buffer.copy_to_host(0, &mut bytes).unwrap();
+            for (slot, part) in bytes.chunks(64 << 10).zip(1u8..) {
+                assert!(slot.iter().all(|byte| *byte == part), "{panics}: {part}");
+            }
+        }
+        drop((lane, buffer, device));
+        assert_eq!(double.live(), Live::default());
+        assert_eq!(double.violations(), [""; 0]);
+    }
+}

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use super::device::Device;
-use super::driver::{Handle, Result};
+use super::driver::{DeviceError, Handle, Result};
 use super::lane::Stream;
 use crate::range::ByteRange;
 
@@ -111,14 +111,15 @@ impl DeviceBuffer {
         if into.is_empty() {
             return Ok(());
         }
+        let end = offset.saturating_add(into.len() as u64);
+        if end > self.len {
+            let (range, len) = (offset..end, self.len);
+            return Err(DeviceError::OutOfRange { range, len }.into());
+        }
         let _bound = self.device.bind()?;
         let stream = Stream::new(&self.device)?;
-        let inside =
-            ByteRange::at(offset, into.len() as u64).is_some_and(|part| part.end() <= self.len);
-        let from = if inside { self.address + offset } else { 0 };
-        let to: *mut c_void = into.as_mut_ptr().cast();
-        // SAFETY: the memory on both sides is there (the driver refuses address 0) and borrowed until
-        // the copy is done, below.
+        let (to, from) = (into.as_mut_ptr().cast(), self.address + offset);
+        // SAFETY: the memory on both sides is there, and borrowed until the copy is done, below.
         unsafe {
             self.device
                 .driver()
