@@ -2,7 +2,6 @@
 //! driver itself, with `GPUMAP_TEST_DRIVER=real`, where there is a GPU.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use cudarc::driver::CudaContext;
@@ -13,11 +12,9 @@ use gpumap::{
     Runtime,
 };
 
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::ForkResult;
-
 use crate::child::{in_child, this_test};
 use crate::conform::{Way, conform};
+use crate::fork::{fork_and, is_good};
 use crate::scene::{MIB, Scene, host_routes, need, noise, pread, runtime};
 
 /// The double, before anybody asks for the driver; `None` where the real one is wanted.
@@ -504,39 +501,25 @@ fn the_child_of_a_fork_is_told_and_reads_on_into_host_memory() {
         map.read(..MIB, &mut buffer).unwrap();
         let stream = CudaContext::new(0).unwrap().default_stream();
         let mut slice = stream.alloc_zeros::<u8>(100).unwrap();
-        // SAFETY: the child of the fork uses this library and the allocator, which glibc makes
-        // whole again, and ends without running destructors of the test program.
-        #[allow(unsafe_code)]
-        match unsafe { nix::unistd::fork() }.unwrap() {
-            ForkResult::Child => {
-                nix::unistd::alarm::set(20);
-                let work = || {
-                    assert_forked(rt.device(0).map(drop));
-                    assert_forked(gpu.name().map(drop));
-                    assert_forked(gpu.memory().map(drop));
-                    assert_forked(gpu.alloc(1).map(drop));
-                    assert_forked(buffer.copy_to_host(0, &mut [0]));
-                    assert_forked(buffer.zero());
-                    assert_forked(map.read(..MIB, &mut buffer).map(drop));
-                    assert_forked(map.read(..100, &mut slice).map(drop));
-                    let fresh = runtime(&[]).device(0).unwrap_err().to_string();
-                    assert!(double.is_none() || fresh.contains("forked"), "{fresh}");
-                    let mut bytes = vec![0; MIB as usize];
-                    map.read(..MIB, &mut bytes).unwrap();
-                    assert!(bytes == pread(path, 0, MIB));
-                    rt.release_staging();
-                    drop((rt, map, gpu, buffer));
-                    assert_eq!(violations(double), [""; 0]);
-                };
-                let good = catch_unwind(AssertUnwindSafe(work));
-                // SAFETY: ends the process at once.
-                unsafe { libc::_exit(i32::from(good.is_err())) }
-            }
-            ForkResult::Parent { child } => {
-                let ended = waitpid(child, None).unwrap();
-                assert_eq!(ended, WaitStatus::Exited(child, 0));
-            }
-        }
+        let ended = fork_and(|| {
+            assert_forked(rt.device(0).map(drop));
+            assert_forked(gpu.name().map(drop));
+            assert_forked(gpu.memory().map(drop));
+            assert_forked(gpu.alloc(1).map(drop));
+            assert_forked(buffer.copy_to_host(0, &mut [0]));
+            assert_forked(buffer.zero());
+            assert_forked(map.read(..MIB, &mut buffer).map(drop));
+            assert_forked(map.read(..100, &mut slice).map(drop));
+            let fresh = runtime(&[]).device(0).unwrap_err().to_string();
+            assert!(double.is_none() || fresh.contains("forked"), "{fresh}");
+            let mut bytes = vec![0; MIB as usize];
+            map.read(..MIB, &mut bytes).unwrap();
+            assert!(bytes == pread(path, 0, MIB));
+            rt.release_staging();
+            drop((rt, gpu));
+            assert_eq!(violations(double), [""; 0]);
+        });
+        assert!(is_good(ended));
         map.read(1..=MIB, &mut buffer).unwrap();
         assert!(held(&buffer) == pread(path, 1, MIB));
     });
@@ -558,26 +541,12 @@ fn a_device_first_asked_for_in_the_child_of_a_fork_works() {
     on_a_device(this_test!(), |double, path| {
         let rt = runtime(&[]);
         let map = rt.open(path).unwrap();
-        // SAFETY: as above.
-        #[allow(unsafe_code)]
-        match unsafe { nix::unistd::fork() }.unwrap() {
-            ForkResult::Child => {
-                nix::unistd::alarm::set(20);
-                let work = || {
-                    let mut buffer = rt.device(0).unwrap().alloc(MIB).unwrap();
-                    map.read(..MIB, &mut buffer).unwrap();
-                    assert!(held(&buffer) == pread(path, 0, MIB));
-                    assert_eq!(violations(double), [""; 0]);
-                };
-                let good = catch_unwind(AssertUnwindSafe(work));
-                // SAFETY: ends the process at once.
-                unsafe { libc::_exit(i32::from(good.is_err())) }
-            }
-            ForkResult::Parent { child } => {
-                let ended = waitpid(child, None).unwrap();
-                assert_eq!(ended, WaitStatus::Exited(child, 0));
-            }
-        }
+        assert!(is_good(fork_and(|| {
+            let mut buffer = rt.device(0).unwrap().alloc(MIB).unwrap();
+            map.read(..MIB, &mut buffer).unwrap();
+            assert!(held(&buffer) == pread(path, 0, MIB));
+            assert_eq!(violations(double), [""; 0]);
+        })));
     });
 }
 

@@ -77,7 +77,7 @@ fn cold() -> (Scene, std::path::PathBuf) {
 
 /// Runs it in the child of a fork; it must end well, and in time.
 #[must_use]
-fn fork_and(in_the_child: impl FnOnce()) -> WaitStatus {
+pub(crate) fn fork_and(in_the_child: impl FnOnce()) -> WaitStatus {
     // SAFETY: as above.
     #[allow(unsafe_code)]
     match unsafe { nix::unistd::fork() }.unwrap() {
@@ -95,7 +95,7 @@ fn fork_and(in_the_child: impl FnOnce()) -> WaitStatus {
     }
 }
 
-fn is_good(ended: WaitStatus) -> bool {
+pub(crate) fn is_good(ended: WaitStatus) -> bool {
     matches!(ended, WaitStatus::Exited(_, 0))
 }
 
