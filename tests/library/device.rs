@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cudarc::driver::CudaContext;
 use fake_cuda::control::{Double, Live};
@@ -651,4 +652,47 @@ fn pieces_and_pinned_memory_at_their_ends() {
             }
         }
     });
+}
+
+/// The example, as cargo builds it beside the tests; its driver is what the loader finds by name.
+#[test]
+fn the_example_reads_into_a_gpu_and_without_a_driver_into_host_memory() {
+    let program = std::env::current_exe().unwrap();
+    let example = program
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("examples/read_to_device");
+    let built = example.exists().then_some(example);
+    let Some(example) = need("examples", built.ok_or("cargo build --examples makes them")) else {
+        return;
+    };
+    let scene = Scene::new();
+    std::os::unix::fs::symlink(Double::path().unwrap(), scene.path("libcuda.so")).unwrap();
+    let said = |folder: &Path| {
+        let run = Command::new(&example)
+            .env("LD_LIBRARY_PATH", folder)
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    };
+    let table = [
+        "row 999: starts with Some(63936.0)",
+        "row 41: starts with Some(2624.0)",
+    ];
+    let with = said(scene.path("libcuda.so").parent().unwrap());
+    let without = said(&scene.path("nothing"));
+    for line in table {
+        assert!(
+            with.contains(line) && without.contains(line),
+            "{with}{without}"
+        );
+    }
+    assert!(with.contains("into the memory of Double 0"), "{with}");
+    let there_is_a_gpu = runtime(&[]).device(0).is_ok();
+    assert!(
+        there_is_a_gpu || without.contains("into host memory: libcuda.so was not found"),
+        "{without}"
+    );
 }

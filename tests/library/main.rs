@@ -1,8 +1,8 @@
 //! The library as its users see it, tried on real files.
 //!
 //! A test that needs what a machine may lack prints `skipped: …` there. The variable
-//! `GPUMAP_TEST_REQUIRE` (a list of `fs`, `seccomp`, `owner`, `images`, `cgroup`) turns such a skip
-//! into a failure.
+//! `GPUMAP_TEST_REQUIRE` (a list of `fs`, `seccomp`, `owner`, `images`, `cgroup`, `double`, `examples`)
+//! turns such a skip into a failure.
 
 #![allow(
     clippy::unwrap_used,
