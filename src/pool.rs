@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::lock::lock;
+use crate::sys::Home;
 
 /// At most so many things of one kind, idle and lent together.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub(crate) struct Pool<T> {
     returned: Condvar,
     /// In the child of a fork the pool stays unused: the threads that hold its things, or its lock,
     /// stayed behind.
-    process: u32,
+    home: Home,
 }
 
 #[derive(Debug)]
@@ -44,12 +45,12 @@ impl<T> Pool<T> {
                 made: 0,
             }),
             returned: Condvar::new(),
-            process: std::process::id(),
+            home: Home::here(),
         }
     }
 
     fn is_inherited(&self) -> bool {
-        std::process::id() != self.process
+        !self.home.is_here()
     }
 
     /// An idle thing that fits, or one that is made, waiting at the bound. In the child of a fork each

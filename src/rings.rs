@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use crate::lock::lock;
-use crate::sys::Ring;
+use crate::sys::{Home, Ring};
 
 /// Rings of one depth, of which each thread that reads holds one.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Rings {
     depth: u32,
     idle: Mutex<Vec<Ring>>,
     /// Rings do not survive a fork: a child has none.
-    process: u32,
+    home: Home,
 }
 
 impl Rings {
@@ -20,7 +20,7 @@ impl Rings {
         Self {
             depth,
             idle: Mutex::default(),
-            process: std::process::id(),
+            home: Home::here(),
         }
     }
 
@@ -34,7 +34,7 @@ impl Rings {
     /// # Errors
     /// Where no ring can be had; `work` was not called then.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Ring) -> R) -> io::Result<R> {
-        if std::process::id() != self.process {
+        if !self.home.is_here() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let idle = lock(&self.idle).pop();
@@ -52,7 +52,7 @@ impl Drop for Rings {
         let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
         // The memory of a ring is not there in the child of a fork. Where it was the child may have
         // other memory by now, which the drop of a ring would unmap.
-        if std::process::id() != self.process {
+        if !self.home.is_here() {
             std::mem::forget(std::mem::take(idle));
         }
     }

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::lock::lock;
+use crate::sys::Home;
 
 /// Work that is done when every thread that runs it has returned.
 type Work<'w> = dyn Fn() + Sync + 'w;
@@ -24,7 +25,7 @@ pub(crate) struct Workers {
     shared: Arc<Shared>,
     limit: usize,
     /// Threads do not survive a fork: in a child the pool stays unused.
-    process: u32,
+    home: Home,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +88,7 @@ impl Workers {
         Self {
             shared: Arc::default(),
             limit,
-            process: std::process::id(),
+            home: Home::here(),
         }
     }
 
@@ -102,7 +103,7 @@ impl Workers {
     /// Where the work panicked, on whichever thread, after every thread has left it.
     pub(crate) fn share(&self, threads: usize, work: &Work<'_>) {
         let helpers = threads.min(self.limit).saturating_sub(1);
-        if helpers == 0 || std::process::id() != self.process {
+        if helpers == 0 || !self.home.is_here() {
             return work();
         }
         let call = Arc::new(Call {
@@ -129,7 +130,7 @@ impl Workers {
     /// # Errors
     /// Where there is no thread, and none can be had.
     pub(crate) fn submit(&self, job: Job) -> std::io::Result<()> {
-        if std::process::id() != self.process {
+        if !self.home.is_here() {
             return Err(std::io::ErrorKind::Unsupported.into());
         }
         let mut queue = lock(&self.shared.queue);
@@ -176,7 +177,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         // In the child of a fork there is nobody to tell, and the queue may be locked for ever: by
         // a thread that was looking into it, and that stayed behind.
-        if std::process::id() != self.process {
+        if !self.home.is_here() {
             return;
         }
         lock(&self.shared.queue).closed = true;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::driver::{DeviceError, Driver, Handle, Result};
 use super::memory::DeviceBuffer;
+use crate::sys::Home;
 
 /// A GPU. Cheap to clone. It holds the device's primary context, the one that the CUDA runtime,
 /// PyTorch and `cudarc::driver::CudaContext::new` use too.
@@ -28,7 +29,7 @@ struct Inner {
     device: c_int,
     context: Handle,
     /// The driver works in this process alone.
-    process: u32,
+    home: Home,
 }
 
 // SAFETY: the handle is a name for the driver, which takes it on any thread.
@@ -69,13 +70,13 @@ impl Device {
         unsafe { driver.device_get(&raw mut device, number) }?;
         // SAFETY: it writes one handle; released once, in `Inner::drop`.
         unsafe { driver.retain_primary(&raw mut context, device) }?;
-        let process = std::process::id();
+        let home = Home::here();
         let inner = Inner {
             driver,
             ordinal,
             device,
             context,
-            process,
+            home,
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -150,7 +151,7 @@ impl Device {
     /// # Errors
     /// In the child of a fork, where no call of the driver may be made.
     pub(crate) fn in_this_process(&self) -> Result<()> {
-        if self.inner.process == std::process::id() {
+        if self.inner.home.is_here() {
             Ok(())
         } else {
             Err(DeviceError::Forked)
@@ -186,7 +187,7 @@ impl Drop for Bound<'_> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.home.is_here() {
             return;
         }
         // SAFETY: retained once, in `Device::open`.

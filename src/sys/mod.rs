@@ -12,6 +12,7 @@ mod buffer;
 mod cachestat;
 mod file;
 mod file_system;
+mod home;
 mod host_slice;
 mod io_account;
 mod mapping;
@@ -27,6 +28,7 @@ pub(crate) use file::{
     Identity, Stat, next_data, next_hole, open_regular, opened_path, regular, reopen, reopen_direct,
 };
 pub(crate) use file_system::{Family, FileSystem};
+pub(crate) use home::Home;
 pub(crate) use host_slice::HostSliceMut;
 pub(crate) use io_account::{StorageReads, process_storage_read_bytes, thread_storage_read_bytes};
 pub(crate) use mapping::{Mapping, vm_readv_refused};

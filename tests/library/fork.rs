@@ -12,7 +12,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::ForkResult;
 
 use crate::child::{in_child, this_test};
-use crate::scene::{Scene, host_routes, noise, runtime};
+use crate::scene::{Scene, host_routes, need, noise, runtime};
 
 const LEN: u64 = 200_000;
 
@@ -162,5 +162,29 @@ fn the_child_of_a_fork_waits_for_no_slot_of_the_parents() {
             ended
         });
         assert!(is_good(ended));
+    });
+}
+
+/// Two processes may have the same number, each in a namespace of its own.
+#[test]
+fn the_child_of_a_fork_is_known_though_its_number_is_the_parents() {
+    in_child(this_test!(), cold, |path| {
+        let apart = || nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID);
+        let Some(()) = need("fs", apart()) else {
+            return;
+        };
+        let ended = fork_and(|| {
+            assert_eq!(std::process::id(), 1);
+            let rt = runtime(&[("GPUMAP_PIECE", "4KiB"), ("GPUMAP_WORKERS", "4")]);
+            let map = rt.open(path).unwrap();
+            reads_everything(&map);
+            apart().unwrap();
+            let ended = fork_and(|| {
+                assert_eq!(std::process::id(), 1);
+                in_the_fork(rt, map, path);
+            });
+            assert!(is_good(ended), "{ended:?}");
+        });
+        assert!(is_good(ended), "{ended:?}");
     });
 }
