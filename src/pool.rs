@@ -49,6 +49,11 @@ impl<T> Pool<T> {
         }
     }
 
+    /// How many things there can be at once.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     fn is_inherited(&self) -> bool {
         !self.home.is_here()
     }

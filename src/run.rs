@@ -54,7 +54,12 @@ pub(crate) fn run(
             _ => request.runtime.workers(),
         };
         let threads = request.options.workers.unwrap_or(workers.limit());
-        workers.share(threads.min(plan.pieces().len()), &|| run.work());
+        let useful = match &shore {
+            None => plan.pieces().len(),
+            // More would wait for lanes, and the read for them.
+            Some(_) => request.runtime.lanes_at_most().min(plan.pieces().len()),
+        };
+        workers.share(threads.min(useful), &|| run.work());
     } else {
         run.work();
     }

@@ -177,6 +177,11 @@ impl Runtime {
         taken.is_ok().then(|| Place(Arc::clone(count)))
     }
 
+    /// How many threads can carry bytes to devices at once.
+    pub(crate) fn lanes_at_most(&self) -> usize {
+        self.inner.lanes.most()
+    }
+
     /// What a thread carries bytes to a device with; waits for one at the bound.
     pub(crate) fn lane(&self, device: &Device) -> Result<Lent<'_, Lane>, DeviceError> {
         let slot = usize::try_from(self.settings().pinned_slot_bytes()).unwrap_or(usize::MAX);

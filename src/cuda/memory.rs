@@ -172,7 +172,8 @@ impl Drop for DeviceBuffer {
 
 impl<'a> DeviceSliceMut<'a> {
     /// Memory on a device that somebody else allocated, in its primary context. Reads into it begin
-    /// when all work that was put on the stream `after` before is done; null is the default stream.
+    /// when all work that was put on the stream `after` before is done; null is the default stream. (The
+    /// per-thread one of CUDA is that of whichever thread reads.)
     ///
     /// # Safety
     /// `len` bytes at `address` lie in one allocation on that device, which lives for `'a`; nobody

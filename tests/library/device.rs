@@ -696,3 +696,48 @@ fn the_example_reads_into_a_gpu_and_without_a_driver_into_host_memory() {
         "{without}"
     );
 }
+
+/// A thread that waits for a lane holds up a read whose pieces others carry.
+#[test]
+fn no_more_threads_carry_than_there_are_lanes() {
+    on_the_double(this_test!(), |double, path| {
+        let rt = runtime(&[
+            ("GPUMAP_PIECE", "32KiB"),
+            ("GPUMAP_PINNED", "64KiB"),
+            ("GPUMAP_WORKERS", "8"),
+        ]);
+        let map = rt.open(path).unwrap();
+        let stream = CudaContext::new(0).unwrap().default_stream();
+        let mut slice = stream.alloc_zeros::<u8>(MIB as usize).unwrap();
+        for reads in 1..=20 {
+            map.read(..MIB, &mut slice).unwrap();
+            // Each thread that carries has its stream wait for the slice's.
+            assert_eq!(double.calls("cuStreamWaitEvent"), reads);
+        }
+    });
+}
+
+/// What is dropped last holds the context; with things living in it, its end would be a violation.
+#[test]
+fn things_can_be_dropped_in_any_order() {
+    on_a_device(this_test!(), |double, path| {
+        for order in 0..24 {
+            let rt = runtime(&[]);
+            let map = rt.open(path).unwrap();
+            let gpu = rt.device(0).unwrap();
+            let mut buffer = gpu.alloc(100).unwrap();
+            map.read(..100, &mut buffer).unwrap();
+            let mut things: Vec<Box<dyn std::any::Any>> =
+                vec![Box::new(rt), Box::new(map), Box::new(gpu), Box::new(buffer)];
+            drop(things.swap_remove(order % 4));
+            drop(things.swap_remove(order / 4 % 3));
+            drop(things.swap_remove(order / 12));
+            drop(things);
+            assert_eq!(
+                double.map(Double::live).unwrap_or_default(),
+                Live::default()
+            );
+            assert_eq!(violations(double), [""; 0]);
+        }
+    });
+}
