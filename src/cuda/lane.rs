@@ -272,7 +272,12 @@ impl<'d> Crossing<'_, 'd> {
                 .copy_to_device(to.address(), from, len, stream.handle)
         }?;
         // SAFETY: the stream lives.
-        Ok(unsafe { slot.copied.record(stream.handle) }?)
+        let recorded = unsafe { slot.copied.record(stream.handle) };
+        if recorded.is_err() {
+            // Without its event nothing tells when the slot may be filled again.
+            stream.synchronize()?;
+        }
+        Ok(recorded?)
     }
 
     /// Waits for every copy.
@@ -305,21 +310,77 @@ mod tests {
     use fake_cuda::control::{Double, Live};
 
     use super::*;
+    use crate::cuda::DeviceBuffer;
 
     const LEN: u64 = 1 << 20;
+    const SLOT: usize = 64 << 10;
 
     /// The only test of this program that has a driver: it is the double, for the whole process.
     #[test]
-    fn a_panic_while_a_slot_is_filled_leaves_no_copy_under_way_and_the_lane_whole() {
+    fn whatever_ends_a_crossing_leaves_no_copy_under_way_and_the_lane_whole() {
         let double = Double::load().unwrap();
         let device = Device::open(0).unwrap();
-        let mut lane = Lane::new(&device, 64 << 10).unwrap();
+        let mut lane = Lane::new(&device, SLOT).unwrap();
         let mut buffer = device.alloc(LEN).unwrap();
+        a_panic_while_a_slot_is_filled(&device, &mut lane, &mut buffer);
+        an_event_that_cannot_be_recorded(&double, &mut lane, &mut buffer);
+        drop((lane, buffer, device));
+        assert_eq!(double.live(), Live::default());
+        assert_eq!(double.violations(), [""; 0]);
+        a_wait_that_fails(&double);
+    }
+
+    /// What a copy may still read is never freed, nor lent again.
+    fn a_wait_that_fails(double: &Double) {
+        let device = Device::open(0).unwrap();
+        let mut lane = Lane::new(&device, SLOT).unwrap();
+        let mut buffer = device.alloc(LEN).unwrap();
+        let ready = Ready { event: None };
+        let mut crossing = lane.begin(&ready).unwrap();
+        let to = buffer.as_slice_mut().split_to(SLOT as u64);
+        crossing.carry(to, |_| Ok::<_, DeviceError>(())).unwrap();
+        (1..=3).for_each(|nth| double.fail("cuStreamSynchronize", nth, 719));
+        assert!(crossing.finish().is_err());
+        assert!(!lane.serves(&device));
+        assert_eq!(lane.bytes(), 0);
+        drop(lane);
+        double.fail_no_more();
+        assert_eq!(double.live().pinned_memory, 2);
+    }
+
+    /// The slot is not filled again while it is copied.
+    fn an_event_that_cannot_be_recorded(
+        double: &Double,
+        lane: &mut Lane,
+        buffer: &mut DeviceBuffer,
+    ) {
+        let ready = Ready { event: None };
+        for seed in 1..=10 {
+            double.seed(seed);
+            let mut crossing = lane.begin(&ready).unwrap();
+            let mut rest = buffer.as_slice_mut();
+            double.fail("cuEventRecord", 1, 719);
+            for part in 1..=3u8 {
+                let fill = |slot: &mut [u8]| {
+                    slot.fill(part);
+                    Ok::<_, DeviceError>(())
+                };
+                let carried = crossing.carry(rest.split_to(SLOT as u64), fill);
+                assert_eq!(carried.is_err(), part == 1);
+            }
+            crossing.finish().unwrap();
+            let mut bytes = vec![0; SLOT];
+            buffer.copy_to_host(0, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 1), "seed {seed}");
+        }
+    }
+
+    fn a_panic_while_a_slot_is_filled(device: &Device, lane: &mut Lane, buffer: &mut DeviceBuffer) {
         for panics in [1, 2, 3, u64::MAX] {
             let (mut carried, mut filled) = (0, 0);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let mut rest = buffer.as_slice_mut();
-                let ready = Ready::of(&device, &rest).unwrap();
+                let ready = Ready::of(device, &rest).unwrap();
                 let mut crossing = lane.begin(&ready).unwrap();
                 while !rest.is_empty() {
                     let to = rest.split_to(crossing.slot_bytes());
@@ -336,16 +397,13 @@ mod tests {
                 crossing.finish().unwrap();
             }));
             assert_eq!(outcome.is_err(), panics != u64::MAX);
-            assert!(lane.serves(&device));
+            assert!(lane.serves(device));
             // On a stream of its own: it does not wait for what the lane may have under way.
             let mut bytes = vec![0; usize::try_from(carried).unwrap()];
             buffer.copy_to_host(0, &mut bytes).unwrap();
-            for (slot, part) in bytes.chunks(64 << 10).zip(1u8..) {
+            for (slot, part) in bytes.chunks(SLOT).zip(1u8..) {
                 assert!(slot.iter().all(|byte| *byte == part), "{panics}: {part}");
             }
         }
-        drop((lane, buffer, device));
-        assert_eq!(double.live(), Live::default());
-        assert_eq!(double.violations(), [""; 0]);
     }
 }
