@@ -393,3 +393,20 @@ fn errors_have_the_drivers_names() {
         assert_eq!(name(12_345), (INVALID_VALUE, None));
     });
 }
+
+#[test]
+fn memory_and_streams_of_another_context_are_seen() {
+    on_the_bare_double(this_test!(), |double, driver| {
+        assert_eq!(driver.cuInit(0), SUCCESS);
+        driver.enter(0);
+        let (stream, device) = (driver.stream(), made(|to| driver.cuMemAlloc_v2(to, 10)));
+        assert_eq!(driver.cuMemsetD8Async(device, 0, 10, stream), SUCCESS);
+        assert_eq!(double.violations(), [""; 0]);
+        driver.enter(1);
+        assert_eq!(driver.cuMemsetD8Async(device, 0, 10, 0), SUCCESS);
+        assert_eq!(double.violations().len(), 1);
+        let here = made(|to| driver.cuMemAlloc_v2(to, 10));
+        assert_eq!(driver.cuMemsetD8Async(here, 0, 10, stream), SUCCESS);
+        assert_eq!(double.violations().len(), 2);
+    });
+}

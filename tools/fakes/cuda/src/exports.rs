@@ -274,7 +274,7 @@ export! {
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, len: usize, on: Handle) |world| {
         let context = current(world)?;
-        world.check(to, len)?;
+        world.check(context, to, len)?;
         let from = from as usize;
         let action = if world.is_pinned(from, len) {
             Action::FromPinned { to, from, len }
@@ -288,7 +288,7 @@ export! {
 
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, len: usize) |world| {
         let context = current(world)?;
-        world.check(to, len)?;
+        world.check(context, to, len)?;
         // SAFETY: the caller says that so much memory is there.
         let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) }.to_vec();
         let op = world.enqueue(context, 0, None, Action::FromStage { to, bytes })?;
@@ -297,7 +297,7 @@ export! {
 
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, len: usize, on: Handle) |world| {
         let context = current(world)?;
-        world.check(from, len)?;
+        world.check(context, from, len)?;
         let action = Action::ToHost { to: to as usize, from, len };
         let op = world.enqueue(context, stream(on), None, action)?;
         if !world.is_pinned(to as usize, len) {
@@ -307,7 +307,7 @@ export! {
 
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, len: usize) |world| {
         let context = current(world)?;
-        world.check(from, len)?;
+        world.check(context, from, len)?;
         let action = Action::ToHost { to: to as usize, from, len };
         let op = world.enqueue(context, 0, None, action)?;
         world.finish(Some(op));
@@ -315,14 +315,14 @@ export! {
 
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, on: Handle) |world| {
         let context = current(world)?;
-        world.check(from, len)?;
-        world.check(to, len)?;
+        world.check(context, from, len)?;
+        world.check(context, to, len)?;
         world.enqueue(context, stream(on), None, Action::OnDevice { to, from, len })?;
     }
 
     fn cuMemsetD8Async(at: u64, value: u8, len: usize, on: Handle) |world| {
         let context = current(world)?;
-        world.check(at, len)?;
+        world.check(context, at, len)?;
         world.enqueue(context, stream(on), None, Action::Set { at, value, len })?;
     }
 

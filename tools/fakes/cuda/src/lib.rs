@@ -11,8 +11,8 @@
 //! - Device memory starts with poison in it, and its addresses are no addresses of the host.
 //! - Unknown handles, bad ranges and double frees give the driver's own errors. What the driver would
 //!   let pass and no program should do is noted as a violation: freeing memory or destroying a stream
-//!   with work in flight, releasing a context with things living in it, any call but `cuInit` in the
-//!   child of a fork (where all of them fail).
+//!   with work in flight, using memory or a stream in another context than its own, releasing a context
+//!   with things living in it, any call but `cuInit` in the child of a fork (where all of them fail).
 //! - A script makes the n-th call of a function fail.
 //!
 //! Sources: the CUDA driver API reference (streams, events, stream synchronization behavior, API

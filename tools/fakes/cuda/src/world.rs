@@ -424,6 +424,9 @@ impl World {
             if stream.blocking {
                 after.extend(null);
             }
+            if stream.context != context {
+                self.violate("a stream used in another context than its own");
+            }
         }
         let op = self.next_op;
         self.next_op += 1;
@@ -531,8 +534,12 @@ impl World {
         Ok(())
     }
 
-    /// Whether an address range lies in one allocation.
-    pub(crate) fn check(&mut self, at: u64, len: usize) -> Done {
-        self.device_bytes(at, len).map(drop)
+    /// Whether an address range lies in one allocation, which should be one of the current context.
+    pub(crate) fn check(&mut self, context: usize, at: u64, len: usize) -> Done {
+        self.device_bytes(at, len)?;
+        if self.context_of(at) != Some(context) {
+            self.violate("memory used in another context than its own");
+        }
+        Ok(())
     }
 }
