@@ -100,6 +100,7 @@ fn next_step(code: i32) -> &'static str {
         700 | 702 | 710 | 714..=719 => {
             "work on the device failed before this call, and its context is lost: start the program anew"
         }
+        900..=908 => "a stream is being captured into a graph: read before that, or after",
         _ => "see the error's entry in the CUDA driver API reference",
     }
 }

@@ -741,3 +741,25 @@ fn things_can_be_dropped_in_any_order() {
         }
     });
 }
+
+#[test]
+fn the_drivers_errors_have_a_next_step() {
+    on_the_double(this_test!(), |double, _| {
+        let gpu = runtime(&[]).device(0).unwrap();
+        for (code, step) in [
+            (2, "free memory"),
+            (3, "forked"),
+            (34, "stub"),
+            (100, "CUDA_VISIBLE_DEVICES"),
+            (700, "start the program anew"),
+            (803, "install a driver"),
+            (900, "graph"),
+            (123_456, "reference"),
+        ] {
+            double.fail("cuMemGetInfo_v2", 1, code);
+            let error = gpu.memory().unwrap_err().to_string();
+            let told = error.contains(&format!("({code})")) && error.contains("cuMemGetInfo_v2");
+            assert!(told && error.contains(step), "{error}");
+        }
+    });
+}
