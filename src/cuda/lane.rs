@@ -317,11 +317,12 @@ mod tests {
 
     /// The only test of this program that has a driver: it is the double, for the whole process.
     #[test]
-    fn whatever_ends_a_crossing_leaves_no_copy_under_way_and_the_lane_whole() {
+    fn slots_overlap_and_whatever_ends_a_crossing_leaves_no_copy_under_way() {
         let double = Double::load().unwrap();
         let device = Device::open(0).unwrap();
         let mut lane = Lane::new(&device, SLOT).unwrap();
         let mut buffer = device.alloc(LEN).unwrap();
+        one_slot_is_copied_while_the_next_is_filled(&double, &mut lane, &mut buffer);
         a_panic_while_a_slot_is_filled(&device, &mut lane, &mut buffer);
         an_event_that_cannot_be_recorded(&double, &mut lane, &mut buffer);
         drop((lane, buffer, device));
@@ -346,6 +347,27 @@ mod tests {
         drop(lane);
         double.fail_no_more();
         assert_eq!(double.live().pinned_memory, 2);
+    }
+
+    /// The third part waits for the first, and for that alone.
+    fn one_slot_is_copied_while_the_next_is_filled(
+        double: &Double,
+        lane: &mut Lane,
+        buffer: &mut DeviceBuffer,
+    ) {
+        let ready = Ready { event: None };
+        let mut crossing = lane.begin(&ready).unwrap();
+        let mut rest = buffer.as_slice_mut();
+        // A copy and its event each.
+        for under_way in [0, 2, 2] {
+            let fill = |_: &mut [u8]| {
+                assert_eq!(double.under_way(), under_way);
+                Ok::<_, DeviceError>(())
+            };
+            crossing.carry(rest.split_to(SLOT as u64), fill).unwrap();
+        }
+        crossing.finish().unwrap();
+        assert_eq!(double.under_way(), 0);
     }
 
     /// The slot is not filled again while it is copied.

@@ -763,3 +763,24 @@ fn the_drivers_errors_have_a_next_step() {
         }
     });
 }
+
+/// Lanes' streams are no blocking ones, which would wait for the default stream.
+#[test]
+fn a_read_waits_for_no_work_on_another_destination() {
+    on_the_double(this_test!(), |double, path| {
+        let rt = runtime(&[]);
+        let map = rt.open(path).unwrap();
+        let mut buffer = rt.device(0).unwrap().alloc(100).unwrap();
+        let stream = CudaContext::new(0).unwrap().default_stream();
+        let mut busy = stream.alloc_zeros::<u8>(100).unwrap();
+        let passed_by = (1..=20).any(|seed| {
+            double.seed(seed);
+            stream.memset_zeros(&mut busy).unwrap();
+            map.read(..100, &mut buffer).unwrap();
+            let passed_by = double.under_way() > 0;
+            stream.synchronize().unwrap();
+            passed_by
+        });
+        assert!(passed_by);
+    });
+}

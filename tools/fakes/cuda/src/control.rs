@@ -117,6 +117,12 @@ impl Double {
         )
     }
 
+    /// How many pieces of asynchronous work are not done; copies, fills, events and waits for them.
+    #[must_use]
+    pub fn under_way(&self) -> u64 {
+        self.call(c"fake_cuda_under_way", |get: extern "C" fn() -> u64| get())
+    }
+
     /// What lives.
     #[must_use]
     pub fn live(&self) -> Live {
@@ -199,6 +205,11 @@ unsafe extern "C" fn fake_cuda_calls(function: *const c_char) -> u64 {
     // SAFETY: a string that ends with a zero, from `Double::calls`.
     let function = unsafe { CStr::from_ptr(function) }.to_string_lossy();
     world(|world| world.calls.get(&*function).copied().unwrap_or(0))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fake_cuda_under_way() -> u64 {
+    world(|world| world.under_way())
 }
 
 #[unsafe(no_mangle)]

@@ -474,6 +474,10 @@ impl World {
         op.is_none_or(|op| !self.ops.contains_key(&op))
     }
 
+    pub(crate) fn under_way(&self) -> u64 {
+        self.ops.len() as u64
+    }
+
     // Doing work.
 
     /// Does work, any that may be done, until this is.
