@@ -14,6 +14,14 @@ use gpumap::{Error, ReadOptions, Route, Target};
 use crate::child::{Hold, Holder, become_a_stranger, in_child, serve_as_holder, this_test};
 use crate::scene::{MIB, PAGE, Scene, count, disk, fill, noise, pages_of, pread, runtime, warm};
 
+/// What is hopeless is seen as such at once, however long an eviction would go on trying.
+pub(crate) fn patient(target: Target<'_>) -> evict::Eviction {
+    let wait = Duration::from_secs(3600);
+    let gone = evict::Options::new().wait(wait).evict(target).unwrap();
+    assert!(gone.elapsed < wait / 10, "{gone:?}");
+    gone
+}
+
 fn cause(gone: &Eviction, kind: CauseKind) -> Option<&Cause> {
     let found = gone.causes.iter().find(|cause| cause.kind == kind);
     if let Some(found) = found {
@@ -171,7 +179,7 @@ fn maps_of_the_runtime_that_were_touched_are_taken_down() {
     let touched_part = unsafe { part.as_slice() };
     assert!(touched_part == &bytes[5_000..14_000]);
 
-    let kept = evict::file(Target::from(&path).runtime(&other)).unwrap();
+    let kept = patient(Target::from(&path).runtime(&other));
     assert!(!kept.is_cold(), "page tables hold the pages: {kept:?}");
     assert!(cause(&kept, CauseKind::Mapped).is_some(), "{kept:?}");
     let me = std::process::id();
@@ -180,11 +188,6 @@ fn maps_of_the_runtime_that_were_touched_are_taken_down() {
             .iter()
             .any(|mapper| mapper.pid == me && mapper.touched_bytes > 0)
     );
-    assert!(
-        kept.elapsed < Duration::from_secs(1),
-        "hopeless, and seen as such: {kept:?}"
-    );
-
     let gone = evict::file(Target::from(&path).runtime(&rt)).unwrap();
     assert!(gone.is_cold(), "{gone:?}");
     assert!(touched == bytes, "the maps work as before");
@@ -227,7 +230,7 @@ fn touched_by_another_process() {
     let scene = Scene::new();
     let path = scene.warm_file("a file.bin", MIB);
     let holder = Holder::start(this_test!(), &path);
-    let kept = evict::file(&path).unwrap();
+    let kept = patient((&path).into());
     assert_eq!(kept.after.resident, Some(256), "{kept:?}");
     assert_eq!(cause(&kept, CauseKind::Mapped).unwrap().pages, Some(256));
     assert!(cause(&kept, CauseKind::Locked).is_none());
@@ -236,7 +239,6 @@ fn touched_by_another_process() {
     };
     assert_eq!((mapper.pid, mapper.touched_bytes), (holder.pid(), MIB));
     assert!(!mapper.command.is_empty());
-    assert!(kept.elapsed < Duration::from_secs(1), "{kept:?}");
     let part = evict::file(Target::from(&path).range(PAGE..2 * PAGE)).unwrap();
     assert!(
         !part.is_cold() && cause(&part, CauseKind::Mapped).is_some(),
@@ -301,7 +303,7 @@ fn a_writer_that_never_rests_does_not_hold_an_eviction_up() {
         for wait in [0, 200] {
             let options = evict::Options::new().wait(Duration::from_millis(wait));
             let tried = options.evict(&path).unwrap();
-            assert!(tried.elapsed < Duration::from_secs(5), "{tried:?}");
+            assert!(tried.elapsed < Duration::from_secs(60), "{tried:?}");
             assert_eq!(tried.is_cold(), tried.causes.is_empty(), "{tried:?}");
         }
         stop.store(true, Ordering::SeqCst);

@@ -130,21 +130,17 @@ fn holes_are_left_alone_unless_they_are_wanted() {
 }
 
 #[test]
-fn a_hole_of_8_tib_takes_no_time() {
+fn a_hole_of_8_tib_is_not_read() {
     let Some(()) = disk() else { return };
     let scene = Scene::new();
     let path = scene.path("f");
     let file = File::create(&path).unwrap();
     file.set_len(8 << 40).unwrap();
     file.write_all_at(b"here", 5 << 40).unwrap();
-    let begun = std::time::Instant::now();
     let one = warm::file(&path).unwrap();
     assert!(one.is_complete(), "{one:?}");
     assert_eq!(one.hole_bytes, (8 << 40) - PAGE);
-    assert!(
-        begun.elapsed() < std::time::Duration::from_secs(20),
-        "{one:?}"
-    );
+    assert!(one.read_bytes <= 3 * PAGE, "{one:?}");
 }
 
 #[test]
