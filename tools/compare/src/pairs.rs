@@ -74,17 +74,19 @@ pub(crate) fn measure(
 }
 
 impl Series {
-    /// Whether the target is reached, or the noise is too wide to tell.
+    /// Whether the target is reached. Where the control spreads wider than the margin, either way, that
+    /// is not resolved.
     pub(crate) fn verdict(&self, target: Target) -> &'static str {
         let target = match target {
             Target::Ratio(ratio) => ratio,
             Target::Extra(seconds) => self.peer_seconds / (self.peer_seconds + seconds),
         };
         let noise = (self.control.p90 - self.control.p10) / 2.0;
-        if self.ratio.median >= target {
-            "reached"
-        } else if self.ratio.median + noise >= target {
+        let margin = self.ratio.median - target;
+        if margin.abs() < noise {
             "not resolved"
+        } else if margin >= 0.0 {
+            "reached"
         } else {
             "short"
         }
@@ -126,6 +128,9 @@ mod tests {
         };
         let series = measure(9, &mut || Ok(1.4), &mut noisy).unwrap();
         assert_eq!(series.verdict(Target::Ratio(1.2)), "not resolved");
+        assert_eq!(series.verdict(Target::Ratio(1.0)), "not resolved");
+        assert_eq!(series.verdict(Target::Ratio(0.5)), "reached");
+        assert_eq!(series.verdict(Target::Ratio(2.0)), "short");
     }
 
     #[test]
