@@ -110,7 +110,7 @@ impl ReadOptions {
 }
 
 /// Where bytes land, with its length: slices, vectors and arrays of plain data
-/// ([`AnyBitPattern`]: integers, floats, arrays of them, `MaybeUninit<u8>`), and memory on a device
+/// ([`AnyBitPattern`](https://docs.rs/bytemuck/latest/bytemuck/trait.AnyBitPattern.html): integers, floats, arrays of them, `MaybeUninit<u8>`), and memory on a device
 /// ([`DeviceBuffer`](crate::DeviceBuffer), [`DeviceSliceMut`], and with the feature `cuda` cudarc's
 /// `CudaSlice` and `CudaViewMut` of plain data).
 ///

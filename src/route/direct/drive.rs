@@ -143,6 +143,13 @@ impl<'m> Work<'m> {
                 Err(new) => stop = Some(new.or(stop)),
             }
         }
+        // A slot holds one cell at least. Should it not, bytes that were not read must not pass for it.
+        let left = self.spans.peek().filter(|_| stop.is_none());
+        let stop = stop.or(left.map(|span| Stop::Call {
+            call: queue.call(),
+            at: span.bytes,
+            source: io::Error::from_raw_os_error(libc::ENOMEM),
+        }));
         stop.map_or(Ok(()), Err)
     }
 

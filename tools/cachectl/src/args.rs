@@ -57,7 +57,8 @@ Examples:
 
 const WARM_EXAMPLES: &str = help!(
     "\
-What is missing is read, and counted afterwards. Holes take no memory unless they are wanted.
+What is missing is read, and counted afterwards. Holes take no memory unless they are wanted; status
+counts them as missing.
 
 Examples:
   cachectl warm weights.bin
@@ -138,7 +139,7 @@ pub(crate) struct Style {
     /// Print nothing but errors, and records where --json is given
     #[arg(short, long, global = true, display_order = 900)]
     pub(crate) quiet: bool,
-    /// Print more: status the dirty pages and who told, bench its seed
+    /// status: print dirty pages and who told too; bench: its seed
     #[arg(
         short,
         long,

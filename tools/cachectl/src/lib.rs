@@ -86,6 +86,7 @@ fn check(cli: &Cli) {
 
 /// A bad setting is told by every command, whether it uses it or not.
 fn run(command: Command, out: &Out) -> Outcome {
+    settings::tell_slips(out);
     let runtime = match (&command, Runtime::global()) {
         (_, Ok(runtime)) => runtime,
         // They are told one by one.

@@ -21,16 +21,20 @@ pub(crate) fn run(out: &Out) -> Outcome {
             entry(key, &value, origin, error, out);
         }
     }
-    for name in std::env::vars_os().map(|(name, _)| name).filter(is_unknown) {
-        let name = shown(Path::new(&name));
-        out.note(&format!(
-            "{name} is set, but is no setting; look for a slip in its name"
-        ));
-    }
     if errors.is_empty() {
         Outcome::Done
     } else {
         Outcome::Failed
+    }
+}
+
+/// What every command says: a variable with a slip in its name changes nothing.
+pub(crate) fn tell_slips(out: &Out) {
+    for name in std::env::vars_os().map(|(name, _)| name).filter(is_unknown) {
+        let name = shown(Path::new(&name));
+        out.note(&format!(
+            "{name} is set, but is no setting; look for a slip in its name, by cachectl settings"
+        ));
     }
 }
 

@@ -122,3 +122,17 @@ fn a_name_that_is_no_setting_is_told() {
     }
     assert_eq!(scene.say("settings").ends(0).err, "");
 }
+
+#[test]
+fn a_slip_in_a_name_is_told_by_every_command() {
+    let scene = Scene::new();
+    scene.file("a", 5);
+    for words in ["settings", "status a", "read a --json"] {
+        let mut command = scene.command(words.split(' '));
+        let told = answer(command.env("GPUMAP_DETPH", "3")).ends(0);
+        assert!(told.err.contains("GPUMAP_DETPH"), "{words}: {}", told.err);
+    }
+    let mut command = scene.command(["status", "-q", "a"]);
+    let told = answer(command.env("GPUMAP_DETPH", "3")).ends(0);
+    assert_eq!(told.err, "");
+}
