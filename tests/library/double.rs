@@ -10,24 +10,24 @@ use crate::child::{in_child, this_test};
 use crate::device::driver;
 use crate::scene::{Scene, need};
 
-const SUCCESS: c_int = 0;
-const INVALID_VALUE: c_int = 1;
-const OUT_OF_MEMORY: c_int = 2;
-const NOT_INITIALIZED: c_int = 3;
-const INVALID_DEVICE: c_int = 101;
-const INVALID_CONTEXT: c_int = 201;
+pub(crate) const SUCCESS: c_int = 0;
+pub(crate) const INVALID_VALUE: c_int = 1;
+pub(crate) const OUT_OF_MEMORY: c_int = 2;
+pub(crate) const NOT_INITIALIZED: c_int = 3;
+pub(crate) const INVALID_DEVICE: c_int = 101;
+pub(crate) const INVALID_CONTEXT: c_int = 201;
 const INVALID_HANDLE: c_int = 400;
 const NOT_READY: c_int = 600;
 const CONTEXT_IS_DESTROYED: c_int = 709;
 
 /// The driver's functions. Handles and addresses are numbers here.
-struct Driver(Library);
+pub(crate) struct Driver(Library);
 
 macro_rules! functions {
     ($($name:ident($($arg:ident: $kind:ty),*);)*) => {
         #[allow(non_snake_case, reason = "the driver's names")]
         impl Driver {$(
-            fn $name(&self, $($arg: $kind),*) -> c_int {
+            pub(crate) fn $name(&self, $($arg: $kind),*) -> c_int {
                 type Function = unsafe extern "C" fn($($kind),*) -> c_int;
                 // SAFETY: the double's function has this type.
                 #[allow(unsafe_code)]
@@ -67,12 +67,13 @@ functions! {
     cuEventDestroy_v2(event: usize);
     cuEventRecord(event: usize, stream: usize);
     cuEventSynchronize(event: usize);
+    cuEventQuery(event: usize);
     cuGetErrorName(code: c_int, name: *mut *const c_char);
 }
 
 /// What a call that must succeed has made.
 #[track_caller]
-fn made<T: Default>(call: impl FnOnce(*mut T) -> c_int) -> T {
+pub(crate) fn made<T: Default>(call: impl FnOnce(*mut T) -> c_int) -> T {
     let mut value = T::default();
     assert_eq!(call(&raw mut value), SUCCESS);
     value
@@ -82,19 +83,38 @@ fn made<T: Default>(call: impl FnOnce(*mut T) -> c_int) -> T {
 const NON_BLOCKING: c_uint = 1;
 
 impl Driver {
-    fn stream(&self) -> usize {
+    pub(crate) fn stream(&self) -> usize {
         made(|to| self.cuStreamCreate(to, NON_BLOCKING))
     }
 
-    fn event(&self) -> usize {
+    pub(crate) fn event(&self) -> usize {
         made(|to| self.cuEventCreate(to, 0))
     }
 
     /// Makes a device's primary context current.
-    fn enter(&self, device: c_int) {
+    pub(crate) fn enter(&self, device: c_int) {
         let context = made(|to| self.cuDevicePrimaryCtxRetain(to, device));
         assert_eq!(self.cuCtxSetCurrent(context), SUCCESS);
     }
+}
+
+/// The driver that the tests of devices run on: the double, or the one that is installed.
+pub(crate) fn on_a_bare_driver(test: &str, work: impl FnOnce(&Driver)) {
+    let make = || {
+        let scene = Scene::new();
+        let file = scene.file("f", 1);
+        (scene, file)
+    };
+    in_child(test, make, |_| {
+        let path = match driver() {
+            Some(_) => Double::path().unwrap(),
+            None => "libcuda.so.1".into(),
+        };
+        // SAFETY: loading the driver runs its initialisers, which is what they are for.
+        #[allow(unsafe_code)]
+        let library = unsafe { Library::open(Some(path), RTLD_NOW) };
+        work(&Driver(library.unwrap()));
+    });
 }
 
 fn on_the_bare_double(test: &str, work: impl FnOnce(&Double, &Driver)) {

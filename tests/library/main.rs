@@ -18,6 +18,8 @@ mod device;
 mod direct;
 #[cfg(feature = "cuda")]
 mod double;
+#[cfg(feature = "cuda")]
+mod driver;
 mod errors;
 mod evict;
 mod facts;
