@@ -24,6 +24,7 @@
 mod cgroup;
 mod device;
 mod direct_io;
+mod distance;
 mod fact;
 mod file;
 mod lower;
@@ -45,6 +46,7 @@ use crate::sys::{self, Ring};
 use crate::target::{Opened, Target};
 
 pub use device::{DeviceFacts, Driver, DriverFacts};
+pub use distance::{PciDistance, WayFacts};
 pub use fact::{Fact, Told, Value};
 pub use file::FileFacts;
 pub use lower::LowerCache;
@@ -96,6 +98,20 @@ pub fn driver() -> DriverFacts {
 #[must_use]
 pub fn device(device: &Device) -> DeviceFacts {
     device::of(device, &Tree::system())
+}
+
+/// What lies between the storage of a file and a device.
+///
+/// ```no_run
+/// use gpumap::{Runtime, facts};
+/// let gpu = facts::device(&Runtime::global()?.device(0)?);
+/// let way = facts::between(&facts::of("weights.bin")?, &gpu);
+/// println!("{:?}, say {}", way.distance.value, way.distance.evidence);
+/// # Ok::<(), gpumap::Error>(())
+/// ```
+#[must_use]
+pub fn between(file: &FileFacts, device: &DeviceFacts) -> WayFacts {
+    distance::between(&file.storage, &device.pci_bus_id, &Tree::system())
 }
 
 /// How far the kernel reads ahead in this file; `None` where unknown.

@@ -36,17 +36,28 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
             out.problem(&error);
         }
     };
+    let mut devices = Vec::new();
     // Where they cannot be counted, the fact about the driver has said why.
     for number in 0..Device::count().unwrap_or(0) {
         let subject = Subject::Device(To::Gpu(number));
         match runtime.device(number) {
-            Ok(device) => tell(out, subject, &facts::device(&device).all()),
+            Ok(device) => {
+                let facts = facts::device(&device);
+                tell(out, subject, &facts.all());
+                devices.push((To::Gpu(number), facts));
+            }
             Err(error) => failed(subject, format!("gpu:{number}: {error}")),
         }
     }
     names::visit_files(&args.files, &mut |name| match name {
         Ok(path) => match facts::of(path) {
-            Ok(facts) => tell(out, Subject::File(path), &facts.all()),
+            Ok(file) => {
+                tell(out, Subject::File(path), &file.all());
+                for (number, device) in &devices {
+                    let way = facts::between(&file, device);
+                    tell(out, Subject::Way(path, *number), &way.all());
+                }
+            }
             Err(error) => failed(Subject::File(path), error.to_string()),
         },
         Err(trouble) => failed(Subject::File(&trouble.path), trouble.what),
@@ -60,6 +71,8 @@ enum Subject<'p> {
     Machine,
     Device(To),
     File(&'p Path),
+    /// From a file's storage to a device.
+    Way(&'p Path, To),
 }
 
 fn tell(out: &Out, subject: Subject<'_>, facts: &[Told<'_>]) {
@@ -73,6 +86,7 @@ fn tell(out: &Out, subject: Subject<'_>, facts: &[Told<'_>]) {
         Subject::Machine => out.line("machine"),
         Subject::Device(device) => out.line(format_args!("\n{device}")),
         Subject::File(path) => out.line(format_args!("\n{}", shown(path))),
+        Subject::Way(path, device) => out.line(format_args!("\n{} to {device}", shown(path))),
     }
     let table = Table::new(facts);
     for fact in facts {
@@ -85,6 +99,7 @@ fn about(subject: Subject<'_>) -> FactRecord {
         Subject::Machine => ("machine".to_owned(), None),
         Subject::Device(device) => (device.to_string(), None),
         Subject::File(path) => ("file".to_owned(), Some(Name::from(path))),
+        Subject::Way(path, device) => (device.to_string(), Some(Name::from(path))),
     };
     FactRecord {
         subject,

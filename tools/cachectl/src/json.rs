@@ -467,7 +467,8 @@ pub struct SettingRecord {
 /// `doctor`: one fact about the machine, a device or a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FactRecord {
-    /// What it is about: `machine`, `gpu:N` or `file`.
+    /// What it is about: `machine`, `gpu:N` or `file`; `gpu:N` with a path: the way from that file's
+    /// storage to the device.
     pub subject: String,
     /// The file.
     pub path: Option<String>,

@@ -208,7 +208,12 @@ fn doctor_tells_of_every_device_after_the_machine() {
         .collect();
     let mut subjects: Vec<_> = facts.iter().map(|fact| fact.subject.as_str()).collect();
     subjects.dedup();
-    assert_eq!(subjects, ["machine", "gpu:0", "gpu:1", "file"]);
+    let expected = ["machine", "gpu:0", "gpu:1", "file", "gpu:0", "gpu:1"];
+    assert_eq!(subjects, expected);
+    let ways = &facts[facts.len() - 2..];
+    assert!(ways.iter().all(|way| way.name == "distance"
+        && way.path.as_deref() == Some("a")
+        && !way.evidence.is_empty()));
     let value = |subject: &str, name: &str| {
         let fact = facts
             .iter()
@@ -226,7 +231,9 @@ fn doctor_tells_of_every_device_after_the_machine() {
     value("gpu:0", "numa_node");
     let table = say(&scene, "doctor a").ends(0).out;
     assert!(
-        table.contains("\ngpu:0\n") && table.contains("\ngpu:1\n"),
+        table.contains("\ngpu:0\n")
+            && table.contains("\ngpu:1\n")
+            && table.contains("\na to gpu:1\n"),
         "{table}"
     );
 }
