@@ -145,6 +145,13 @@ pub(crate) static ALL: &[Case] = &[
         run: |scene, pairs, _| device::in_order(scene, pairs, Route::Buffered, 16),
     },
     Case {
+        name: "device-warm-mapped-8",
+        what: "2 GiB warm, in order, 8 workers, route mapped, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.88),
+        run: |scene, pairs, _| device::in_order(scene, pairs, Route::Mapped, 8),
+    },
+    Case {
         name: "device-warm-mapped-16",
         what: "2 GiB warm, in order, 16 workers, route mapped, into device memory",
         peer: "pinned copies of 256 MiB, as many bytes",
