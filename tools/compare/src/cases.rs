@@ -8,6 +8,7 @@ use std::time::Instant;
 use gpumap::{ReadOptions, Route, Runtime, Settings};
 
 use crate::device;
+use crate::kvikio;
 use crate::memory::Aligned;
 use crate::pairs::{Series, Target, measure};
 use crate::raw;
@@ -157,6 +158,55 @@ pub(crate) static ALL: &[Case] = &[
         peer: "pinned copies of 256 MiB, as many bytes",
         target: Target::Ratio(0.92),
         run: |scene, pairs, _| device::in_order(scene, pairs, Route::Mapped, 16),
+    },
+    Case {
+        name: "kvikio-warm-1",
+        what: "2 GiB warm, in order, 1 thread, route mapped, into device memory",
+        peer: "KvikIO, best of 5 configurations, 1 thread",
+        target: Target::Ratio(1.20),
+        run: |scene, pairs, _| kvikio::warm_in_order(scene, pairs, Route::Mapped, 1),
+    },
+    Case {
+        name: "kvikio-warm-4",
+        what: "2 GiB warm, in order, 4 threads, route mapped, into device memory",
+        peer: "KvikIO, best of 5 configurations, 4 threads",
+        target: Target::Ratio(1.20),
+        run: |scene, pairs, _| kvikio::warm_in_order(scene, pairs, Route::Mapped, 4),
+    },
+    Case {
+        name: "kvikio-warm-8",
+        what: "2 GiB warm, in order, 8 threads, route mapped, into device memory",
+        peer: "KvikIO, best of 5 configurations, 8 threads",
+        target: Target::Ratio(1.15),
+        run: |scene, pairs, _| kvikio::warm_in_order(scene, pairs, Route::Mapped, 8),
+    },
+    Case {
+        name: "kvikio-warm-16",
+        what: "2 GiB warm, in order, 16 threads, route mapped, into device memory",
+        peer: "KvikIO, best of 5 configurations, 16 threads",
+        target: Target::Ratio(1.10),
+        run: |scene, pairs, _| kvikio::warm_in_order(scene, pairs, Route::Mapped, 16),
+    },
+    Case {
+        name: "kvikio-cold-in-order",
+        what: "2 GiB cold, in order, 4 workers, route direct, into device memory",
+        peer: "KvikIO, best of 10 configurations",
+        target: Target::Ratio(1.20),
+        run: |scene, pairs, _| kvikio::cold_in_order(scene, pairs),
+    },
+    Case {
+        name: "kvikio-cold-random",
+        what: "16384 random rows of 4 KiB of a cold file of 4 GiB, 1 worker, route direct, into device memory",
+        peer: "KvikIO, best of 20 configurations",
+        target: Target::Ratio(1.50),
+        run: |scene, pairs, _| kvikio::random(scene, pairs, Route::Direct, 1),
+    },
+    Case {
+        name: "kvikio-warm-random",
+        what: "16384 random rows of 4 KiB of a cached file of 4 GiB, 16 workers, route buffered, into device memory",
+        peer: "KvikIO, best of 20 configurations",
+        target: Target::Ratio(18.0),
+        run: |scene, pairs, _| kvikio::random(scene, pairs, Route::Buffered, 16),
     },
     Case {
         name: "evict",

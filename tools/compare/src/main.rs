@@ -5,6 +5,7 @@
 
 mod cases;
 mod device;
+mod kvikio;
 mod memory;
 mod pairs;
 mod raw;

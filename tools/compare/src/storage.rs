@@ -21,7 +21,7 @@ const ROWS: u64 = LARGE / PAGE / 64;
 const MOST_READ: f64 = 1.02;
 
 /// Distinct pages of the large file, in a random order that is the same for everybody.
-fn rows() -> Vec<Range<u64>> {
+pub(crate) fn rows() -> Vec<Range<u64>> {
     let pages = LARGE / PAGE;
     // An odd factor permutes the numbers below a power of two.
     (0..ROWS)
