@@ -18,8 +18,8 @@ type Work<'w> = dyn Fn() + Sync + 'w;
 /// Work that owns what it needs.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A pool of at most `limit - 1` threads, one more for jobs, started when first needed and parked when
-/// idle.
+/// A pool of at most `limit - 1` threads, one more where there are jobs, since the thread of a job is the
+/// caller of what it shares. Started when first needed and parked when idle.
 #[derive(Debug)]
 pub(crate) struct Workers {
     shared: Arc<Shared>,
@@ -39,6 +39,8 @@ struct Queue {
     calls: VecDeque<Arc<Call>>,
     /// Taken where there are no calls: somebody waits for those.
     jobs: VecDeque<Job>,
+    /// Jobs that a thread is at.
+    jobs_begun: usize,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -135,7 +137,7 @@ impl Workers {
         }
         let mut queue = lock(&self.shared.queue);
         queue.jobs.push_back(job);
-        let started = self.start(&mut queue, self.limit.max(1));
+        let started = self.start(&mut queue);
         if queue.threads == 0 {
             queue.jobs.pop_back();
             return started;
@@ -145,8 +147,10 @@ impl Workers {
         Ok(())
     }
 
-    /// Starts threads, up to so many, where too few are parked for what waits.
-    fn start(&self, queue: &mut Queue, most: usize) -> std::io::Result<()> {
+    /// Starts threads where too few are parked for what waits.
+    fn start(&self, queue: &mut Queue) -> std::io::Result<()> {
+        let has_jobs = queue.jobs.len() + queue.jobs_begun > 0;
+        let most = self.limit.saturating_sub(1) + usize::from(has_jobs);
         while queue.idle < queue.calls.len() + queue.jobs.len() && queue.threads < most {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("gpumap-worker".to_owned());
@@ -164,7 +168,7 @@ impl Workers {
             queue.calls.push_back(Arc::clone(call));
         }
         // Where no thread can be had the caller does the work alone.
-        let _ = self.start(&mut queue, self.limit - 1);
+        let _ = self.start(&mut queue);
         drop(queue);
         // As many as are wanted: a read of two pieces must not wake a thread on every core.
         for _ in 0..helpers {
@@ -202,10 +206,12 @@ impl Shared {
                 queue.idle += 1;
             } else if let Some(job) = queue.jobs.pop_front() {
                 queue.idle -= 1;
+                queue.jobs_begun += 1;
                 drop(queue);
                 // Whoever wants to know of a panic catches it in the job.
                 drop(catch_unwind(AssertUnwindSafe(job)));
                 queue = lock(&self.queue);
+                queue.jobs_begun -= 1;
                 queue.idle += 1;
             } else if queue.closed {
                 return;
@@ -351,6 +357,23 @@ mod tests {
             seen.sort_unstable();
             assert_eq!(seen, (0..20).collect::<Vec<_>>());
             assert!(lock(&workers.shared.queue).threads <= limit);
+        }
+    }
+
+    /// The thread of the job is the caller then, and not one of those that help.
+    #[test]
+    fn what_a_job_shares_is_helped_with_by_as_many_as_a_call_is() {
+        for limit in [1, 2, 4] {
+            let workers = Arc::new(Workers::new(limit));
+            let (sender, done) = std::sync::mpsc::channel();
+            let theirs = Arc::clone(&workers);
+            let job = move || {
+                theirs.share(limit, &|| {});
+                sender.send(()).unwrap();
+            };
+            workers.submit(Box::new(job)).unwrap();
+            done.recv().unwrap();
+            assert_eq!(lock(&workers.shared.queue).threads, limit);
         }
     }
 
