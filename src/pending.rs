@@ -23,7 +23,9 @@ type Panic = Box<dyn Any + Send>;
 /// executor: it is woken when the read is done.
 ///
 /// Dropped, it cancels the read and does not wait; the destination is dropped when the read has let go
-/// of it. Forgotten, it leaks nothing but what the read holds until it is done.
+/// of it. Forgotten, the read goes on to its end, and the destination is never dropped.
+///
+/// In the child of a fork a read of the parent's is never done: do not wait for it there.
 #[derive(Debug)]
 #[must_use = "dropped, it cancels the read"]
 pub struct Pending<D> {
@@ -136,12 +138,16 @@ impl<D> Shared<D> {
     }
 
     /// The outcome, if the read has ended.
+    ///
+    /// # Panics
+    /// Where the read did, or the outcome was handed over before: nothing would end a wait for it.
     fn take(state: &mut State<D>) -> Option<Done<D>> {
         match std::mem::replace(state, State::Taken) {
             State::Ended(Ok(done)) => Some(done),
             State::Ended(Err(panic)) => resume_unwind(panic),
-            other => {
-                *state = other;
+            State::Taken => panic!("the outcome of this read was handed over before"),
+            waiting @ State::Waiting(..) => {
+                *state = waiting;
                 None
             }
         }
@@ -152,7 +158,8 @@ impl<D> Pending<D> {
     /// Waits until the read is done.
     ///
     /// # Panics
-    /// Where the read panicked; the destination is lost then.
+    /// Where the read panicked; the destination is lost then. Where the outcome was handed over before, to
+    /// an `await` by reference.
     pub fn wait(self) -> (Result<Report>, D) {
         let mut state = lock(&self.shared.state);
         loop {
@@ -201,5 +208,95 @@ impl<D> Future for Pending<D> {
             *waker = Some(context.waker().clone());
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::{Sender, channel};
+    use std::task::Wake;
+
+    use super::*;
+    use crate::runtime::Runtime;
+
+    /// Begins a read that does not end before the sender is dropped.
+    fn held<D: Send + 'static>(rt: &Runtime, destination: D) -> (Pending<D>, Sender<()>) {
+        let (sender, held) = channel::<()>();
+        let read = move |_: &mut D, _: &AtomicBool| {
+            assert!(held.recv().is_err());
+            Ok(Report::default())
+        };
+        let place = rt.place().unwrap();
+        let pending = submit(rt.workers(), destination, place, read);
+        (pending.map_err(|(_, error)| error).unwrap(), sender)
+    }
+
+    /// Counts, and tells a thread that waits.
+    struct Count(AtomicUsize, Mutex<Sender<()>>);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            lock(&self.1).send(()).unwrap();
+        }
+    }
+
+    fn poll<D>(pending: &mut Pending<D>, waker: &Waker) -> Poll<(Result<Report>, D)> {
+        Pin::new(pending).poll(&mut Context::from_waker(waker))
+    }
+
+    #[test]
+    fn of_several_wakers_the_last_is_woken_once() {
+        let rt = Runtime::builder().build();
+        let (mut pending, sender) = held(&rt, 5);
+        let (told, woken) = channel();
+        let count = || Arc::new(Count(AtomicUsize::new(0), Mutex::new(told.clone())));
+        let (first, last) = (count(), count());
+        for waker in [&first, &last] {
+            assert!(poll(&mut pending, &Arc::clone(waker).into()).is_pending());
+        }
+        drop(sender);
+        woken.recv().unwrap();
+        let done = poll(&mut pending, Waker::noop());
+        assert!(matches!(done, Poll::Ready((Ok(_), 5))));
+        let counts = [first, last].map(|waker| waker.0.load(Ordering::SeqCst));
+        assert_eq!(counts, [0, 1]);
+    }
+
+    #[test]
+    fn an_outcome_that_was_handed_over_is_not_waited_for() {
+        let rt = Runtime::builder().build();
+        let ways: [fn(Pending<u8>); 3] = [
+            |pending| drop(pending.wait()),
+            |pending| drop(pending.try_wait()),
+            |mut pending| drop(poll(&mut pending, Waker::noop())),
+        ];
+        for again in ways {
+            let (mut pending, sender) = held(&rt, 5u8);
+            drop(sender);
+            while poll(&mut pending, Waker::noop()).is_pending() {
+                std::thread::yield_now();
+            }
+            let outcome = catch_unwind(AssertUnwindSafe(|| again(pending)));
+            assert!(outcome.is_err());
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_whoever_waits_and_frees_the_place_and_the_destination() {
+        let mut settings = crate::Settings::default();
+        settings.set("GPUMAP_SUBMITTED", "1").unwrap();
+        let rt = Runtime::builder().settings(settings).build();
+        for _ in 0..20 {
+            let destination = Arc::new(());
+            let read = |_: &mut Arc<()>, _: &AtomicBool| panic!("on purpose");
+            let place = rt.place().unwrap();
+            let pending = submit(rt.workers(), Arc::clone(&destination), place, read);
+            let pending = pending.map_err(|(_, error)| error).unwrap();
+            assert!(catch_unwind(AssertUnwindSafe(|| pending.wait())).is_err());
+            assert!(rt.place().is_some());
+            assert_eq!(Arc::strong_count(&destination), 1);
+        }
     }
 }
