@@ -118,6 +118,8 @@ fn apart(one: &Place, other: &Place, tree: &Tree) -> PciDistance {
     if one.host_bridge != other.host_bridge {
         return match (node(one, tree), node(other, tree)) {
             (Some(one), Some(other)) if one == other => PciDistance::Node,
+            // With a single node the kernel says of no device where it is.
+            (None, None) if has_one_node(tree) => PciDistance::Node,
             _ => PciDistance::System,
         };
     }
@@ -136,6 +138,11 @@ fn node(place: &Place, tree: &Tree) -> Option<u32> {
     let id = place.chain.last()?;
     let text = tree.text(format!("/sys/bus/pci/devices/{id}/numa_node"));
     text.ok()?.parse().ok()
+}
+
+fn has_one_node(tree: &Tree) -> bool {
+    let nodes = tree.text("/sys/devices/system/node/online");
+    nodes.is_ok_and(|nodes| nodes == "0")
 }
 
 #[cfg(test)]
@@ -208,6 +215,22 @@ mod tests {
         let both = asked(gpu, &[same, other]);
         assert_eq!(both.value, Some(PciDistance::System));
         assert!(both.mend.is_some());
+    }
+
+    #[test]
+    fn with_one_node_everything_is_on_it() {
+        let disk = "pci0000:40/0000:40:01.0";
+        for (nodes, expected) in [("0", PciDistance::Node), ("0-1", PciDistance::System)] {
+            let machine = Machine::new();
+            machine.file("sys/devices/system/node/online", &format!("{nodes}\n"));
+            let gpu = format!("sys/devices/pci0000:00/{GPU}");
+            machine.file(&format!("{gpu}/numa_node"), "-1\n");
+            machine.link(&format!("sys/bus/pci/devices/{GPU}"), &gpu);
+            machine.disk("259:0", &format!("{disk}/nvme/nvme0/block/nvme0n1"));
+            let id = Fact::known(GPU.to_owned(), "asked");
+            let way = distance(&raid(&["nvme0n1"]), &id, &machine.tree());
+            assert_eq!(way.value, Some(expected), "{way:?}");
+        }
     }
 
     #[test]
