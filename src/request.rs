@@ -322,27 +322,25 @@ impl<'r> Rows<'r> {
         map_len: u64,
         path: &Path,
     ) -> Result<(Self, u64)> {
-        let overflow = || Error::Overflow {
-            path: path.to_owned(),
-        };
         for at in 0..indices.len() {
             let start = indices.get(at).checked_mul(row_bytes);
             let row = start.and_then(|start| ByteRange::at(start, row_bytes));
-            let row = row.ok_or_else(overflow)?;
-            if row.end() > map_len {
+            if row.is_none_or(|row| row.end() > map_len) {
+                // A number that is far off, as -1 is, is to blame like any other.
+                let start = start.unwrap_or(u64::MAX);
                 return Err(Error::OutOfRange {
                     path: path.to_owned(),
                     row: Some(at),
-                    range: row.into(),
+                    range: start..start.saturating_add(row_bytes),
                     len: map_len,
                 });
             }
         }
         let total = (indices.len() as u64).checked_mul(row_bytes);
-        Ok((
-            Self::Indexed(indices, row_bytes),
-            total.ok_or_else(overflow)?,
-        ))
+        let total = total.ok_or_else(|| Error::Overflow {
+            path: path.to_owned(),
+        })?;
+        Ok((Self::Indexed(indices, row_bytes), total))
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -473,7 +471,14 @@ mod tests {
             matches!(&error, Error::OutOfRange { row: Some(1), range, .. } if *range == (30..40)),
             "{error}"
         );
-        let error = indexed((&[u64::MAX]).into(), 2, u64::MAX).unwrap_err();
+        for (index, row_bytes) in [(u64::MAX, 2), (u64::MAX, 1), (1, u64::MAX)] {
+            let error = indexed((&[0, index]).into(), row_bytes, u64::MAX).unwrap_err();
+            assert!(
+                matches!(error, Error::OutOfRange { row: Some(1), .. }),
+                "{error}"
+            );
+        }
+        let error = indexed((&[0u64; 2]).into(), u64::MAX, u64::MAX).unwrap_err();
         assert!(matches!(error, Error::Overflow { .. }), "{error}");
     }
 
