@@ -253,6 +253,12 @@ fn next_step(path: &Path, call: &str, source: &io::Error) -> &'static str {
         }
         Some(libc::ENOMEM) => "free memory, or ask for less",
         Some(libc::EIO) => "the storage reported an error: look at the kernel's log (dmesg)",
+        Some(libc::EAGAIN) if call == "pthread_create" => {
+            "raise the limit of threads (ulimit -u, or pids.max of the control group)"
+        }
+        None if call == "pthread_create" => {
+            "threads do not survive a fork: make a runtime in the child, and open the file with that"
+        }
         Some(libc::ENOSYS) => "this kernel or its seccomp profile does not offer the call",
         Some(libc::EOVERFLOW) => "the file is too large for this call: use a 64-bit system",
         _ => "see the call's page in section 2 of the manual",

@@ -62,11 +62,19 @@ fn in_the_fork(rt: Runtime, map: gpumap::Mmap, path: &std::path::Path) {
     let opened_here = rt.open(path).unwrap();
     reads_everything(&opened_here);
     assert!(gpumap::residency::of(&opened_here).unwrap().is_trusted());
-    drop((map, opened_here));
+    // There is no thread to do it.
+    let refused = map.submit(0..4, vec![9u8; 4]).unwrap_err();
+    assert_eq!(refused.destination, [9; 4]);
+    assert!(refused.error.to_string().contains("a fork"), "{refused}");
+    drop((map, opened_here, refused));
     drop(rt);
     // A runtime made here has threads again.
     let own = runtime(&[("GPUMAP_PIECE", "4KiB"), ("GPUMAP_WORKERS", "4")]);
-    reads_everything(&own.open(path).unwrap());
+    let map = own.open(path).unwrap();
+    reads_everything(&map);
+    let (report, bytes) = map.submit(.., vec![0u8; LEN as usize]).unwrap().wait();
+    report.unwrap();
+    assert!(bytes == noise(LEN, LEN));
 }
 
 fn cold() -> (Scene, std::path::PathBuf) {
