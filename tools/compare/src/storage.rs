@@ -68,7 +68,7 @@ fn random_into<D: Destination + ?Sized>(
             thrifty(&report)?;
             Ok(seconds)
         },
-        &mut || fio(path, &["--bs=4k", "--iodepth=128", &replay]),
+        &mut || fio(path, ROWS * PAGE, &["--bs=4k", "--iodepth=128", &replay]),
     )
 }
 
@@ -130,7 +130,7 @@ fn in_order_into<D: Destination + ?Sized>(
             cold(path)?;
             timed(|| map.read(.., into).map(drop).map_err(said))
         },
-        &mut || fio(path, &best),
+        &mut || fio(path, SMALL, &best),
     )
 }
 
@@ -146,7 +146,7 @@ fn best_of_fio(path: &Path) -> Result<Vec<String>, String> {
             ];
             let given: Vec<&str> = options.iter().map(String::as_str).collect();
             let mut times = (0..3)
-                .map(|_| fio(path, &given))
+                .map(|_| fio(path, SMALL, &given))
                 .collect::<Result<Vec<_>, _>>()?;
             times.sort_by(f64::total_cmp);
             if best.as_ref().is_none_or(|(seconds, _)| times[1] < *seconds) {
@@ -162,8 +162,8 @@ fn best_of_fio(path: &Path) -> Result<Vec<String>, String> {
     Ok(options)
 }
 
-/// Seconds that fio takes for the whole file, or for a list of offsets, by its own clock.
-fn fio(path: &Path, options: &[&str]) -> Result<f64, String> {
+/// Seconds that fio takes for so many bytes, the whole file or a list of offsets, by its own clock.
+fn fio(path: &Path, asked: u64, options: &[&str]) -> Result<f64, String> {
     cold(path)?;
     let out = Command::new("fio")
         .args(["--name=direct", "--ioengine=io_uring", "--direct=1"])
@@ -175,6 +175,10 @@ fn fio(path: &Path, options: &[&str]) -> Result<f64, String> {
     let text: serde_json::Value = serde_json::from_slice(&out.stdout)
         .map_err(|error| format!("fio: {error}: {}", String::from_utf8_lossy(&out.stderr)))?;
     let read = &text["jobs"][0]["read"];
+    if read["io_bytes"].as_u64() != Some(asked) {
+        let (got, code) = (&read["io_bytes"], out.status);
+        return Err(format!("fio read {got} bytes of {asked} ({code})"));
+    }
     let (bytes, speed) = (read["io_bytes"].as_f64(), read["bw_bytes"].as_f64());
     let (bytes, speed) = bytes.zip(speed).ok_or("fio gave no figure")?;
     Ok(bytes / speed)
