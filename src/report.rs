@@ -202,7 +202,8 @@ pub struct Report {
     pub residency_before: Option<ResidentPages>,
     /// Bytes that the threads of this read caused to be read from storage, read-ahead included;
     /// `None` unless measured and known. Source: `read_bytes` of `/proc/self/task/*/io`, of these
-    /// threads and of the kernel's that work for their rings.
+    /// threads and of the kernel's that work for their rings; unknown in a container where there are
+    /// such, since nothing tells there whom they work for.
     pub storage_read_bytes: Option<u64>,
     pub(crate) routes: [RouteUse; Route::ALL.len()],
     pub(crate) reasons: [Option<Reason>; Route::ALL.len()],

@@ -100,8 +100,8 @@ impl ReadOptions {
     }
 
     /// Fills [`Report::residency_before`](crate::Report::residency_before) and
-    /// [`Report::storage_read_bytes`](crate::Report::storage_read_bytes). Costs some
-    /// microseconds for each piece. Default: off.
+    /// [`Report::storage_read_bytes`](crate::Report::storage_read_bytes). Costs
+    /// some microseconds for each thread of the process, on each thread that reads. Default: off.
     #[must_use]
     pub fn measure(mut self, measure: bool) -> Self {
         self.measure = measure;

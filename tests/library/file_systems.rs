@@ -165,7 +165,10 @@ fn direct(path: &Path) -> String {
         let bytes = &mut room[front..front + LEN as usize];
         match map.read_with(.., bytes, options) {
             Ok(report) => {
-                assert_eq!(report.storage_read_bytes, Some(LEN));
+                match report.storage_read_bytes {
+                    None => assert!(in_a_container(), "unknown"),
+                    Some(read) => assert_eq!(read, LEN),
+                }
                 assert!(bytes == expected);
                 assert_eq!(count(&pages_of(path)), 0, "filled the cache");
             }
@@ -177,6 +180,12 @@ fn direct(path: &Path) -> String {
 }
 
 /// By the mapping, before and after the file was written to.
+/// Whether processes have other numbers here than on the host; `PROC_PID_INIT_INO`.
+fn in_a_container() -> bool {
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    space != Path::new("pid:[4026531836]")
+}
+
 fn mapped(path: &Path) -> String {
     let map = Mmap::open(path).unwrap();
     let options = ReadOptions::new().route(Route::Mapped);
