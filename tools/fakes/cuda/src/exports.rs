@@ -37,17 +37,19 @@ macro_rules! export {
     )*};
 }
 
-/// Writes an answer.
-///
-/// # Safety
-/// `to` is null or writable.
-unsafe fn put<T>(to: *mut T, value: T) -> Done {
-    if to.is_null() {
-        return Err(code::INVALID_VALUE);
+/// Where an answer goes: what a program hands over for it.
+#[repr(transparent)]
+struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    fn put(&self, value: T) -> Done {
+        if self.0.is_null() {
+            return Err(code::INVALID_VALUE);
+        }
+        // SAFETY: the driver's reference asks for a place that can be written to; null was refused.
+        unsafe { self.0.write(value) };
+        Ok(())
     }
-    // SAFETY: as the caller says.
-    unsafe { to.write(value) };
-    Ok(())
 }
 
 /// The context that is current, which must live.
@@ -111,15 +113,14 @@ fn names(error: c_int) -> Option<(&'static str, &'static str)> {
 
 fn text(
     error: c_int,
-    to: *mut *const c_char,
+    to: Out<*const c_char>,
     pick: fn((&'static str, &'static str)) -> &'static str,
 ) -> c_int {
     let (found, code) = match names(error) {
         Some(both) => (pick(both).as_ptr().cast(), code::SUCCESS),
         None => (std::ptr::null(), code::INVALID_VALUE),
     };
-    // SAFETY: the caller hands over a place for a pointer.
-    match unsafe { put(to, found) } {
+    match to.put(found) {
         Ok(()) => code,
         Err(error) => error,
     }
@@ -127,13 +128,13 @@ fn text(
 
 /// The name of an error.
 #[unsafe(no_mangle)]
-extern "C" fn cuGetErrorName(error: c_int, name: *mut *const c_char) -> c_int {
+extern "C" fn cuGetErrorName(error: c_int, name: Out<*const c_char>) -> c_int {
     text(error, name, |both| both.0)
 }
 
 /// What an error means.
 #[unsafe(no_mangle)]
-extern "C" fn cuGetErrorString(error: c_int, what: *mut *const c_char) -> c_int {
+extern "C" fn cuGetErrorString(error: c_int, what: Out<*const c_char>) -> c_int {
     text(error, what, |both| both.1)
 }
 
@@ -150,33 +151,33 @@ export! {
         }
     }
 
-    fn cuDriverGetVersion(version: *mut c_int) |world| {
-        unsafe { put(version, world.driver_version) }?;
+    fn cuDriverGetVersion(version: Out<c_int>) |world| {
+        version.put(world.driver_version)?;
     }
 
-    fn cuDeviceGetCount(count: *mut c_int) |world| {
-        unsafe { put(count, world.devices as c_int) }?;
+    fn cuDeviceGetCount(count: Out<c_int>) |world| {
+        count.put(world.devices as c_int)?;
     }
 
-    fn cuDeviceGet(to: *mut c_int, ordinal: c_int) |world| {
+    fn cuDeviceGet(to: Out<c_int>, ordinal: c_int) |world| {
         device(world, ordinal)?;
-        unsafe { put(to, ordinal) }?;
+        to.put(ordinal)?;
     }
 
     fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: c_int) |world| {
         let number = device(world, dev)?;
         let text = format!("Double {number}");
         for (at, byte) in text.bytes().take((len - 1).max(0) as usize).chain([0]).enumerate() {
-            unsafe { put(name.add(at), byte as c_char) }?;
+            Out(name.wrapping_add(at)).put(byte as c_char)?;
         }
     }
 
-    fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: c_int) |world| {
+    fn cuDeviceTotalMem_v2(bytes: Out<usize>, dev: c_int) |world| {
         device(world, dev)?;
-        unsafe { put(bytes, DEVICE_BYTES) }?;
+        bytes.put(DEVICE_BYTES)?;
     }
 
-    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, dev: c_int) |world| {
+    fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, dev: c_int) |world| {
         let number = device(world, dev)?;
         let found = match attribute {
             33 => number as c_int + 1, // PCI_BUS_ID; PCI_DEVICE_ID and PCI_DOMAIN_ID are 0
@@ -185,13 +186,13 @@ export! {
             134 => -1,                 // HOST_NUMA_ID
             _ => 0,
         };
-        unsafe { put(value, found) }?;
+        value.put(found)?;
     }
 
-    fn cuDevicePrimaryCtxRetain(context: *mut Handle, dev: c_int) |world| {
+    fn cuDevicePrimaryCtxRetain(context: Out<Handle>, dev: c_int) |world| {
         let number = device(world, dev)?;
         *world.retained.entry(number).or_default() += 1;
-        unsafe { put(context, handle_of(number)) }?;
+        context.put(handle_of(number))?;
     }
 
     fn cuDevicePrimaryCtxRelease_v2(dev: c_int) |world| {
@@ -201,7 +202,7 @@ export! {
 
     /// The parameters for where kernels run are not looked at: there are no kernels.
     fn cuCtxCreate_v3(
-        to: *mut Handle,
+        to: Out<Handle>,
         _params: *mut c_void,
         _count: c_int,
         _flags: c_uint,
@@ -209,7 +210,7 @@ export! {
     ) |world| {
         let number = device(world, dev)?;
         let context = world.new_context(number);
-        unsafe { put(to, handle_of(context)) }?;
+        to.put(handle_of(context))?;
         CURRENT.set(context + 1);
     }
 
@@ -226,14 +227,14 @@ export! {
         CURRENT.set(number);
     }
 
-    fn cuCtxGetCurrent(to: *mut Handle) |world| {
+    fn cuCtxGetCurrent(to: Out<Handle>) |world| {
         let number = CURRENT.get().checked_sub(1);
-        unsafe { put(to, number.map_or(std::ptr::null_mut(), handle_of)) }?;
+        to.put(number.map_or(std::ptr::null_mut(), handle_of))?;
     }
 
-    fn cuCtxGetDevice(dev: *mut c_int) |world| {
+    fn cuCtxGetDevice(dev: Out<c_int>) |world| {
         let number = world.device_of_context(current(world)?)?;
-        unsafe { put(dev, number as c_int) }?;
+        dev.put(number as c_int)?;
     }
 
     fn cuCtxSynchronize() |world| {
@@ -241,16 +242,16 @@ export! {
         world.finish_all();
     }
 
-    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |world| {
+    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) |world| {
         let number = world.device_of_context(current(world)?)?;
-        unsafe { put(free, world.free_bytes(number)) }?;
-        unsafe { put(total, DEVICE_BYTES) }?;
+        free.put(world.free_bytes(number))?;
+        total.put(DEVICE_BYTES)?;
     }
 
-    fn cuMemAlloc_v2(at: *mut u64, len: usize) |world| {
+    fn cuMemAlloc_v2(at: Out<u64>, len: usize) |world| {
         let context = current(world)?;
         let address = world.allocate(context, len)?;
-        unsafe { put(at, address) }?;
+        at.put(address)?;
     }
 
     fn cuMemFree_v2(at: u64) |world| {
@@ -258,13 +259,13 @@ export! {
         world.free(at)?;
     }
 
-    fn cuMemHostAlloc(at: *mut *mut c_void, len: usize, flags: c_uint) |world| {
+    fn cuMemHostAlloc(at: Out<*mut c_void>, len: usize, flags: c_uint) |world| {
         let context = current(world)?;
         if flags & !7 != 0 {
             return Err(code::INVALID_VALUE);
         }
         let address = world.pin(context, len)?;
-        unsafe { put(at, address as *mut c_void) }?;
+        at.put(address as *mut c_void)?;
     }
 
     fn cuMemFreeHost(at: *mut c_void) |world| {
@@ -326,13 +327,13 @@ export! {
         world.enqueue(context, stream(on), None, Action::Set { at, value, len })?;
     }
 
-    fn cuStreamCreate(to: *mut Handle, flags: c_uint) |world| {
+    fn cuStreamCreate(to: Out<Handle>, flags: c_uint) |world| {
         let context = current(world)?;
         if flags > 1 {
             return Err(code::INVALID_VALUE);
         }
         let handle = world.new_stream(context, flags == 0);
-        unsafe { put(to, handle as Handle) }?;
+        to.put(handle as Handle)?;
     }
 
     fn cuStreamDestroy_v2(on: Handle) |world| {
@@ -364,13 +365,13 @@ export! {
         world.enqueue(context, stream(on), op, Action::Nothing)?;
     }
 
-    fn cuEventCreate(to: *mut Handle, flags: c_uint) |world| {
+    fn cuEventCreate(to: Out<Handle>, flags: c_uint) |world| {
         let context = current(world)?;
         if flags > 7 {
             return Err(code::INVALID_VALUE);
         }
         let handle = world.new_event(context);
-        unsafe { put(to, handle as Handle) }?;
+        to.put(handle as Handle)?;
     }
 
     fn cuEventDestroy_v2(event: Handle) |world| {
@@ -399,9 +400,9 @@ export! {
         let context = world.context_of(at).ok_or(code::INVALID_VALUE)?;
         let number = world.device_of_context(context)?;
         match attribute {
-            1 => unsafe { put(to.cast::<Handle>(), handle_of(context)) }?,
-            2 => unsafe { put(to.cast::<c_uint>(), 2) }?,
-            9 => unsafe { put(to.cast::<c_int>(), number as c_int) }?,
+            1 => Out(to.cast::<Handle>()).put(handle_of(context))?,
+            2 => Out(to.cast::<c_uint>()).put(2)?,
+            9 => Out(to.cast::<c_int>()).put(number as c_int)?,
             _ => return Err(code::INVALID_VALUE),
         }
     }
