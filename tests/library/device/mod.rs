@@ -1,0 +1,59 @@
+//! Device memory as the destination. Each case runs in a child, on a double of the driver; on the
+//! driver itself, with `GPUMAP_TEST_DRIVER=real`, where there is a GPU.
+
+mod faults;
+mod lives;
+mod reads;
+mod slices;
+
+use std::path::Path;
+
+use fake_cuda::control::{Double, Live};
+use gpumap::DeviceBuffer;
+
+use crate::child::in_child;
+use crate::scene::{MIB, Scene, need};
+
+/// The double, before anybody asks for the driver; `None` where the real one is wanted.
+pub(crate) fn driver() -> Option<Double> {
+    match std::env::var("GPUMAP_TEST_DRIVER").as_deref() {
+        Ok("real") => None,
+        _ => Some(Double::load().unwrap()),
+    }
+}
+
+fn violations(double: Option<&Double>) -> Vec<String> {
+    double.map(Double::violations).unwrap_or_default()
+}
+
+/// Runs `work` in a child with the double, if any, and sees that nothing of it lives afterwards.
+fn on_a_device(test: &str, work: impl FnOnce(Option<&Double>, &Path)) {
+    let make = || {
+        let scene = Scene::new();
+        let file = scene.file("f", 10 * MIB + 77);
+        (scene, file)
+    };
+    in_child(test, make, |path| {
+        let double = driver();
+        work(double.as_ref(), path);
+        if let Some(double) = double {
+            assert_eq!(double.live(), Live::default());
+            assert_eq!(double.violations(), [""; 0]);
+        }
+    });
+}
+
+/// Cases that need the double's controls.
+fn on_the_double(test: &str, work: impl FnOnce(&Double, &Path)) {
+    on_a_device(test, |double, path| {
+        if let Some(double) = need("double", double.ok_or("the driver itself is in use")) {
+            work(double, path);
+        }
+    });
+}
+
+fn held(buffer: &DeviceBuffer) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(buffer.len()).unwrap()];
+    buffer.copy_to_host(0, &mut bytes).unwrap();
+    bytes
+}

@@ -1,0 +1,259 @@
+//! What lands on a device is what pread gives, by every route, whatever pieces and slots are.
+
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+
+use fake_cuda::control::Double;
+use gpumap::{Device, Memory, Mmap, MmapOptions, ReadOptions, Report, Result, Route, Runtime};
+
+use super::{held, on_a_device};
+use crate::child::this_test;
+use crate::conform::{Way, conform};
+use crate::scene::{MIB, Scene, host_routes, need, pread, runtime};
+
+const GUARD: u64 = 61;
+
+/// Reads into the middle of a larger allocation.
+struct Guarded {
+    runtime: Runtime,
+    device: Device,
+    options: ReadOptions,
+    route: Option<Route>,
+}
+
+impl Guarded {
+    fn landed(
+        &self,
+        len: u64,
+        read: impl FnOnce(&mut gpumap::DeviceSliceMut<'_>) -> Result<Report>,
+    ) -> Result<Vec<u8>> {
+        let mut buffer = self.device.alloc(GUARD + len + GUARD)?;
+        buffer.zero()?;
+        let report = read(&mut buffer.slice_mut(GUARD..GUARD + len).unwrap())?;
+        assert_eq!(report.bytes, len);
+        let moved = |route| report.route(route).map_or(0, |used| used.bytes);
+        if let Some(route) = self.route {
+            assert_eq!(moved(route), len);
+        }
+        let bytes = held(&buffer);
+        let (front, rest) = bytes.split_at(GUARD as usize);
+        let (middle, back) = rest.split_at(len as usize);
+        assert!(front.iter().chain(back).all(|byte| *byte == 0));
+        Ok(middle.to_vec())
+    }
+}
+
+impl Way for Guarded {
+    fn options(&self) -> MmapOptions {
+        self.runtime.options()
+    }
+
+    fn read(&self, map: &Mmap, range: Range<u64>) -> Result<Vec<u8>> {
+        self.landed(range.end - range.start, |into| {
+            map.read_with(range, into, self.options)
+        })
+    }
+
+    fn gather(&self, map: &Mmap, rows: &[Range<u64>]) -> Result<Vec<u8>> {
+        let len = rows.iter().map(|row| row.end - row.start).sum();
+        self.landed(len, |into| map.gather_with(rows, into, self.options))
+    }
+
+    fn serves_empty_maps(&self) -> bool {
+        self.route != Some(Route::Mapped)
+    }
+}
+
+fn conform_by(test: &str, route: Option<Route>) {
+    on_a_device(test, |_, _| {
+        for (workers, piece) in [(1, "4KiB"), (4, "64KiB"), (4, "4MiB")] {
+            let runtime = runtime(&[("GPUMAP_PIECE", piece), ("GPUMAP_WORKERS", "4")]);
+            let device = runtime.device(0).unwrap();
+            let options = ReadOptions::new().route(route).workers(workers);
+            conform(&Guarded {
+                runtime,
+                device,
+                options,
+                route,
+            });
+        }
+    });
+}
+
+#[test]
+fn auto_conforms() {
+    conform_by(this_test!(), None);
+}
+
+#[test]
+fn buffered_conforms() {
+    conform_by(this_test!(), Some(Route::Buffered));
+}
+
+#[test]
+fn mapped_conforms() {
+    conform_by(this_test!(), Some(Route::Mapped));
+}
+
+#[test]
+fn direct_conforms() {
+    if host_routes().contains(&Route::Direct) {
+        conform_by(this_test!(), Some(Route::Direct));
+    }
+}
+
+#[test]
+fn a_plan_to_a_device_is_what_a_read_does() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB")]);
+        let map = rt.open(path).unwrap();
+        let mut buffer = rt.device(0).unwrap().alloc(300_000).unwrap();
+        for route in host_routes().into_iter().map(Some).chain([None]) {
+            let options = ReadOptions::new().route(route);
+            let plan = map.plan_to(Memory::Device, 7..300_007, options).unwrap();
+            let report = map.read_with(7..300_007, &mut buffer, options).unwrap();
+            for route in Route::ALL {
+                assert_eq!(plan.reason(route), report.reason(route), "{route}");
+                let planned = plan.pieces().iter().any(|piece| piece.route == route);
+                assert_eq!(planned, report.route(route).is_some(), "{route}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_buffer_is_filled_whole_and_by_a_read_in_part() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[]);
+        let mut buffer = rt.device(0).unwrap().alloc(1000).unwrap();
+        buffer.fill(7).unwrap();
+        assert_eq!(held(&buffer), [7; 1000]);
+        let map = rt.open(path).unwrap();
+        map.read(0..10, &mut buffer.slice_mut(500..510).unwrap())
+            .unwrap();
+        let expected = [vec![7; 500], pread(path, 0, 10), vec![7; 490]].concat();
+        assert_eq!(held(&buffer), expected);
+        buffer.zero().unwrap();
+        assert_eq!(held(&buffer), [0; 1000]);
+    });
+}
+
+#[test]
+fn two_devices_and_many_threads_at_once() {
+    on_a_device(this_test!(), |double, path| {
+        let rt = runtime(&[
+            ("GPUMAP_PIECE", "64KiB"),
+            ("GPUMAP_WORKERS", "3"),
+            ("GPUMAP_PINNED", "256KiB"),
+        ]);
+        let devices = if double.is_some() { 2 } else { 1 };
+        let map = rt.open(path).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..6u64 {
+                let (rt, map) = (&rt, &map);
+                scope.spawn(move || {
+                    let device = rt.device(thread as usize % devices).unwrap();
+                    for round in 0..4 {
+                        let (start, len) = (thread * 1_000 + round, MIB + thread * 777);
+                        let mut buffer = device.alloc(len).unwrap();
+                        map.read(start..start + len, &mut buffer).unwrap();
+                        assert!(held(&buffer) == pread(path, start, len));
+                    }
+                });
+            }
+        });
+        assert!(rt.release_staging() <= 256 << 10);
+    });
+}
+
+#[test]
+fn a_submitted_buffer_comes_back_full() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB"), ("GPUMAP_WORKERS", "2")]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let submit = |n: u64| map.submit(n..n + MIB, gpu.alloc(MIB).unwrap()).unwrap();
+        let pending: Vec<_> = (0..8).map(submit).collect();
+        for (n, pending) in (0..).zip(pending) {
+            let (report, buffer) = pending.wait();
+            report.unwrap();
+            assert!(held(&buffer) == pread(path, n, MIB), "{n}");
+        }
+    });
+}
+
+/// `GPUMAP_PINNED` is a bound that holds, whatever a piece is.
+#[test]
+fn pieces_and_pinned_memory_at_their_ends() {
+    on_a_device(this_test!(), |_, path| {
+        for (piece, pinned, most) in [
+            ("4KiB", "64KiB", 64 << 10),
+            ("4MiB", "64KiB", 64 << 10),
+            ("1GiB", "8MiB", 8 << 20),
+        ] {
+            let rt = runtime(&[
+                ("GPUMAP_PIECE", piece),
+                ("GPUMAP_PINNED", pinned),
+                ("GPUMAP_WORKERS", "3"),
+            ]);
+            let map = rt.open(path).unwrap();
+            let mut buffer = rt.device(0).unwrap().alloc(map.len()).unwrap();
+            for route in host_routes() {
+                buffer.zero().unwrap();
+                let options = ReadOptions::new().route(route);
+                map.read_with(.., &mut buffer, options).unwrap();
+                assert!(
+                    held(&buffer) == pread(path, 0, map.len()),
+                    "{piece} {route}"
+                );
+                let released = rt.release_staging();
+                // Direct reads take slots of `GPUMAP_STAGING` too.
+                let pinned_alone = route != Route::Direct;
+                assert!(!pinned_alone || released <= most, "{piece}: {released}");
+            }
+        }
+    });
+}
+
+/// The example, as cargo builds it beside the tests; its driver is what the loader finds by name.
+#[test]
+fn the_example_reads_into_a_gpu_and_without_a_driver_into_host_memory() {
+    let program = std::env::current_exe().unwrap();
+    let example = program
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("examples/read_to_device");
+    let built = example.exists().then_some(example);
+    let Some(example) = need("examples", built.ok_or("cargo build --examples makes them")) else {
+        return;
+    };
+    let scene = Scene::new();
+    std::os::unix::fs::symlink(Double::path().unwrap(), scene.path("libcuda.so")).unwrap();
+    let said = |folder: &Path| {
+        let run = Command::new(&example)
+            .env("LD_LIBRARY_PATH", folder)
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    };
+    let table = [
+        "row 999: starts with Some(63936.0)",
+        "row 41: starts with Some(2624.0)",
+    ];
+    let with = said(scene.path("libcuda.so").parent().unwrap());
+    let without = said(&scene.path("nothing"));
+    for line in table {
+        assert!(
+            with.contains(line) && without.contains(line),
+            "{with}{without}"
+        );
+    }
+    assert!(with.contains("into the memory of Double 0"), "{with}");
+    let there_is_a_gpu = runtime(&[]).device(0).is_ok();
+    assert!(
+        there_is_a_gpu || without.contains("into host memory: libcuda.so was not found"),
+        "{without}"
+    );
+}
