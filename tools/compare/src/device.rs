@@ -6,7 +6,9 @@ use gpumap::{DeviceBuffer, Route, Runtime};
 
 use crate::cases::{runtime, said, timed};
 use crate::pairs::{Series, measure};
+use crate::raw;
 use crate::scene::Scene;
+use crate::storage;
 
 const BYTES: u64 = 2 << 30;
 /// What one pinned copy takes; the limit is reached from here on.
@@ -47,6 +49,39 @@ pub(crate) fn in_order(
                 for _ in 0..BYTES / CHUNK as u64 {
                     stream.memcpy_htod(&pinned, &mut chunk).map_err(said)?;
                 }
+                stream.synchronize().map_err(said)
+            })
+        },
+    )
+}
+
+/// Random rows of 4 KiB, beside as many bare threads.
+pub(crate) fn random(scene: &Scene, pairs: usize, workers: usize) -> Result<Series, String> {
+    let path = scene.large()?;
+    let map = runtime(Route::Buffered, "4MiB", workers)?
+        .open(path)
+        .map_err(said)?;
+    let file = std::fs::File::open(path).map_err(said)?;
+    let rows = storage::rows();
+    let bytes = rows.iter().map(|row| row.end - row.start).sum::<u64>();
+    let mut memory = alloc(bytes)?;
+    let context = CudaContext::new(0).map_err(said)?;
+    let stream = context.new_stream().map_err(said)?;
+    let len = usize::try_from(bytes).map_err(said)?;
+    // SAFETY: its bytes are all written before they are read.
+    #[allow(unsafe_code)]
+    let pinned = unsafe { context.alloc_pinned::<u8>(len) };
+    let mut pinned = pinned.map_err(said)?;
+    pinned.as_mut_slice().map_err(said)?.fill(1);
+    let mut there = stream.alloc_zeros::<u8>(len).map_err(said)?;
+    measure(
+        pairs,
+        &mut || timed(|| map.gather(&rows, &mut memory).map(drop).map_err(said)),
+        &mut || {
+            timed(|| {
+                let into = pinned.as_mut_slice().map_err(said)?;
+                raw::pread_rows(&file, into, &rows, workers)?;
+                stream.memcpy_htod(&pinned, &mut there).map_err(said)?;
                 stream.synchronize().map_err(said)
             })
         },

@@ -27,6 +27,35 @@ pub(crate) fn pread_loop(
     Ok(())
 }
 
+/// pread of each row, end to end, by so many threads with a share of the rows each.
+pub(crate) fn pread_rows(
+    file: &File,
+    into: &mut [u8],
+    rows: &[Range<u64>],
+    threads: usize,
+) -> Result<(), String> {
+    let share = rows.len().div_ceil(threads);
+    let row_bytes = into.len() / rows.len();
+    std::thread::scope(|scope| {
+        let parts = into
+            .chunks_mut(share * row_bytes)
+            .zip(rows.chunks(share))
+            .map(|(part, rows)| {
+                scope.spawn(move || {
+                    let places = part.chunks_exact_mut(row_bytes).zip(rows);
+                    places
+                        .into_iter()
+                        .try_for_each(|(place, row)| file.read_exact_at(place, row.start))
+                })
+            });
+        let parts: Vec<_> = parts.collect();
+        parts.into_iter().try_for_each(|thread| {
+            let done = thread.join().map_err(|_| "a thread panicked".to_owned())?;
+            done.map_err(|error| format!("pread: {error}"))
+        })
+    })
+}
+
 /// fdatasync and posix_fadvise(DONTNEED), and nothing else.
 pub(crate) fn drop_pages(file: &File) -> Result<(), String> {
     // SAFETY: takes integers only.
