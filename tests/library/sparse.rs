@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use gpumap::{evict, residency, sample};
+use nix::sys::resource::{Resource, setrlimit};
 
 use crate::child::{in_child, this_test};
 use crate::scene::{MIB, Scene, need, noise, runtime};
@@ -74,6 +75,9 @@ fn eight_tebibytes() {
         let map = runtime(&[]).open(path).unwrap();
         let bytes = is_frugal("a read", || map.read_to_vec(MIDDLE..MIDDLE + MIB)).unwrap();
         assert!(bytes == noise(1, MIB));
+        // Where the kernel promises any amount of memory, only a limit refuses as much again.
+        let (address_space, limit) = (Resource::RLIMIT_AS, LEN + LEN / 2);
+        setrlimit(address_space, limit, limit).unwrap();
         let error = map.read_to_vec(..);
         assert!(error.is_err(), "8 TiB of memory");
         let gone = is_frugal("an eviction", || evict::file(path)).unwrap();
