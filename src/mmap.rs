@@ -397,7 +397,13 @@ impl Mmap {
     }
 
     fn landing<'d, D: Destination + ?Sized>(&self, destination: &'d mut D) -> Result<Landing<'d>> {
-        destination.landing().map_err(|source| Error::Device {
+        // Before the driver is called, which in the child of a fork must not be.
+        let may = match destination.asks_driver_of() {
+            Some(ordinal) => self.runtime.find_device(ordinal).map(drop),
+            None => Ok(()),
+        };
+        let landing = may.and_then(|()| destination.landing());
+        landing.map_err(|source| Error::Device {
             path: Some(self.path().to_owned()),
             source,
         })

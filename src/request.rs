@@ -126,6 +126,13 @@ pub(crate) mod sealed {
 
     /// Turns a destination into memory that bytes can be carried to.
     pub trait Landing {
+        /// The number of the device whose driver `landing` calls, which may not be called in every
+        /// process.
+        #[doc(hidden)]
+        fn asks_driver_of(&self) -> Option<usize> {
+            None
+        }
+
         #[doc(hidden)]
         fn landing(&mut self) -> Result<super::Landing<'_>, DeviceError>;
     }
@@ -203,12 +210,20 @@ impl<T: AnyBitPattern, const N: usize> sealed::Landing for [T; N] {
 }
 
 impl<D: sealed::Landing + ?Sized> sealed::Landing for &mut D {
+    fn asks_driver_of(&self) -> Option<usize> {
+        (**self).asks_driver_of()
+    }
+
     fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
         (**self).landing()
     }
 }
 
 impl<D: sealed::Landing + ?Sized> sealed::Landing for Box<D> {
+    fn asks_driver_of(&self) -> Option<usize> {
+        (**self).asks_driver_of()
+    }
+
     fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
         (**self).landing()
     }

@@ -1,7 +1,7 @@
 //! Memory that cudarc allocated, as a destination.
 
 use bytemuck::AnyBitPattern;
-use cudarc::driver::{CudaSlice, CudaViewMut, DevicePtrMut};
+use cudarc::driver::{CudaSlice, CudaViewMut, DevicePtrMut, DeviceSlice};
 
 use super::driver::{DeviceError, Result};
 use super::memory::DeviceSliceMut;
@@ -30,12 +30,20 @@ fn landing<T, S: DevicePtrMut<T>>(slice: &mut S) -> Result<Landing<'_>> {
 }
 
 impl<T: AnyBitPattern> sealed::Landing for CudaSlice<T> {
+    fn asks_driver_of(&self) -> Option<usize> {
+        Some(self.stream().context().ordinal())
+    }
+
     fn landing(&mut self) -> Result<Landing<'_>> {
         landing(self)
     }
 }
 
 impl<T: AnyBitPattern> sealed::Landing for CudaViewMut<'_, T> {
+    fn asks_driver_of(&self) -> Option<usize> {
+        Some(self.stream().context().ordinal())
+    }
+
     fn landing(&mut self) -> Result<Landing<'_>> {
         landing(self)
     }

@@ -34,7 +34,8 @@ fn the_child_of_a_fork_is_told_and_reads_on_into_host_memory() {
         let gpu = rt.device(0).unwrap();
         let mut buffer = gpu.alloc(MIB).unwrap();
         map.read(..MIB, &mut buffer).unwrap();
-        let stream = CudaContext::new(0).unwrap().default_stream();
+        // Of a context with a second stream, so that cudarc has its streams wait for each other.
+        let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
         let mut slice = stream.alloc_zeros::<u8>(100).unwrap();
         let ended = fork_and(|| {
             assert_forked(rt.device(0).map(drop));
@@ -45,6 +46,7 @@ fn the_child_of_a_fork_is_told_and_reads_on_into_host_memory() {
             assert_forked(buffer.zero());
             assert_forked(map.read(..MIB, &mut buffer).map(drop));
             assert_forked(map.read(..100, &mut slice).map(drop));
+            assert_forked(map.read(..10, &mut slice.slice_mut(..10)).map(drop));
             let fresh = runtime(&[]).device(0).unwrap_err().to_string();
             assert!(double.is_none() || fresh.contains("forked"), "{fresh}");
             let mut bytes = vec![0; MIB as usize];
