@@ -1,5 +1,6 @@
 //! The driver's functions, found in the library when first asked for.
 
+use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ops::Range;
 
@@ -17,6 +18,14 @@ pub enum DeviceError {
         "libcuda.so was not found; install the driver of NVIDIA GPUs (in a container: start it with --gpus), or read into host memory"
     )]
     NoDriver,
+    /// A driver is installed, and cannot be loaded.
+    #[error(
+        "libcuda.so cannot be loaded: {reason}; install the driver anew (in a container: see that the host's is mounted whole), or read into host memory"
+    )]
+    Broken {
+        /// In the loader's words.
+        reason: String,
+    },
     /// The driver is older than what is needed.
     #[error("libcuda.so has no function {symbol}; install a driver of CUDA 11.4 or later")]
     Missing {
@@ -177,12 +186,27 @@ impl std::fmt::Debug for Driver {
     }
 }
 
+/// Why the library cannot be loaded, by the names that drivers install it under.
+fn not_loaded() -> DeviceError {
+    let reason = |name: &&str| {
+        // SAFETY: as for `Driver::load`, which looked for it by this name before.
+        let error = unsafe { libloading::Library::new(*name) }.err()?;
+        let reason = error.source()?.to_string();
+        let is_absence = reason.contains(*name) && reason.contains("No such file");
+        (!is_absence).then_some(reason)
+    };
+    let broken = ["libcuda.so", "libcuda.so.1"].iter().find_map(reason);
+    broken.map_or(DeviceError::NoDriver, |reason| DeviceError::Broken {
+        reason,
+    })
+}
+
 impl Driver {
     /// The library that cudarc uses too, made ready.
     pub(super) fn load() -> Result<Self> {
         // SAFETY: loading the driver's library runs its initialisers, which is what it is for.
         if !unsafe { sys::is_culib_present() } {
-            return Err(DeviceError::NoDriver);
+            return Err(not_loaded());
         }
         // SAFETY: it is there, so that this does not panic.
         let driver = Self::find(unsafe { sys::culib() })?;

@@ -117,6 +117,33 @@ fn a_device_that_cannot_be_had_is_an_error_with_a_next_step() {
     assert!(said.contains("ask for less"), "{said}");
 }
 
+/// As in a container that has the names of the driver's files, without their bytes.
+#[test]
+fn a_driver_that_cannot_be_loaded_is_not_told_as_none() {
+    let scene = Scene::new();
+    scene.file("a", 5000);
+    let folder = scene.path("driver");
+    fs::create_dir(&folder).unwrap();
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        fs::write(folder.join(name), "").unwrap();
+    }
+    let said = say(&scene, "read a --to gpu:0").ends(2).err;
+    assert!(
+        said.contains("libcuda.so cannot be loaded: ") && said.contains("; install"),
+        "{said}"
+    );
+    let told = say(&scene, "doctor").ends(0).out;
+    let mut lines = told.lines();
+    let driver = lines.find(|line| line.trim().starts_with("driver "));
+    let driver = driver.unwrap_or_else(|| panic!("{told}"));
+    let mend = lines.next().unwrap();
+    assert!(
+        driver.contains("cannot be loaded") && !driver.contains("none"),
+        "{driver}"
+    );
+    assert!(mend.contains("install the driver anew"), "{mend}");
+}
+
 #[test]
 fn a_plan_is_one_for_the_device() {
     let scene = Scene::new();
