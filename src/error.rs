@@ -105,7 +105,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// As many reads are submitted and not done as may be.
-    #[error("{}: {most} reads are under way already; wait for one, or raise GPUMAP_SUBMITTED", path.display())]
+    #[error("{}: as many reads as may be, {most}, are under way already; wait for one, or raise GPUMAP_SUBMITTED", path.display())]
     Busy {
         /// The file.
         path: PathBuf,

@@ -21,6 +21,34 @@
 //! Bytes land in host memory or in the memory of a GPU ([`Device`], [`DeviceBuffer`]), by the same
 //! calls. Without a GPU, or its driver, everything else works.
 //!
+//! # Beside cudarc
+//! `CudaSlice` and `CudaViewMut` of cudarc 0.19 are destinations too; those of its other versions are other
+//! types, and are not.
+//!
+//! ```no_run
+//! # #[cfg(feature = "cuda")]
+//! # fn read() -> Result<(), Box<dyn std::error::Error>> {
+//! use cudarc::driver::CudaContext;
+//!
+//! let stream = CudaContext::new(0)?.new_stream()?;
+//! let mut rows = stream.alloc_zeros::<f32>(1000 * 64)?;
+//! let table = gpumap::Mmap::open("table.bin")?;
+//! table.read(0..1000 * 64 * 4, &mut rows)?;
+//! table.gather_rows(&[999u32, 0, 41], 64 * 4, &mut rows.slice_mut(..3 * 64))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All of a build shares one cudarc, which takes exactly one version of CUDA's interface, and does not
+//! compile with two. A program whose own cudarc chooses one leaves this crate's choice out:
+//!
+//! ```toml
+//! gpumap = { version = "0.1", default-features = false, features = ["cuda"] }
+//! cudarc = { version = "0.19", default-features = false, features = ["std", "driver", "dynamic-loading", "cuda-12080"] }
+//! ```
+//!
+//! Where there is no driver cudarc panics; [`Runtime::device`] gives an error, and can be asked first.
+//!
 //! # Things this crate does not do
 //! It writes no files, installs no signal handlers, prints nothing, and touches no mapped page
 //! from user space in a safe call. It runs on 64-bit little-endian Linux.

@@ -366,12 +366,15 @@ impl Mmap {
 
     /// Reads a range into a destination of exactly its length.
     ///
-    /// A read of one piece (setting `GPUMAP_PIECE`) stays on the caller's thread, allocates
-    /// nothing and takes one system call.
+    /// A read of one piece (setting `GPUMAP_PIECE`) stays on the caller's thread; into host memory it
+    /// allocates nothing and takes one system call. Into device memory it goes by way of pinned memory,
+    /// which the runtime keeps (setting `GPUMAP_PINNED`).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Length`], [`Error::Truncated`], and [`Error::System`] where
-    /// a call fails. The destination may hold some of the bytes then.
+    /// [`Error::OutOfRange`], [`Error::Overflow`], [`Error::Length`], [`Error::Truncated`],
+    /// [`Error::System`] where a call fails, [`Error::Device`] where the device of the destination
+    /// does, and [`Error::Route`] where the setting `GPUMAP_ROUTE` names a route that cannot be taken.
+    /// The destination may hold some of the bytes then.
     #[doc(alias = "pread")]
     pub fn read<D: Destination + ?Sized>(
         &self,
@@ -443,7 +446,10 @@ impl Mmap {
     /// the runtime does it. The destination comes back with the report, from [`Pending::wait`], by
     /// `await`, or with the error where it cannot be begun.
     ///
-    /// Not more than the setting `GPUMAP_SUBMITTED` are under way at once.
+    /// Not more than the setting `GPUMAP_SUBMITTED` are under way at once. At the bound, wait for one,
+    /// or [`read`](Self::read) into the destination that came back. A shorter block at the end of a file
+    /// takes a destination as short: cut a vector, allocate device memory anew
+    /// (`examples/overlap_to_device.rs`). Gathers are not submitted; call them on a thread of your own.
     ///
     /// ```
     /// use gpumap::Mmap;
@@ -459,7 +465,8 @@ impl Mmap {
     /// ```
     ///
     /// # Errors
-    /// [`Refused`], which holds the destination: [`Error::Busy`] at the bound, [`Error::OutOfRange`],
+    /// [`Refused`], which holds the destination: [`Error::Busy`] at the bound, [`Error::OutOfRange`]
+    /// and [`Error::Overflow`],
     /// and [`Error::System`] where there is no thread to do it. Whatever else stands against it comes
     /// in the place of the report.
     #[doc(alias = "async")]

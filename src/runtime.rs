@@ -138,7 +138,9 @@ impl Runtime {
         &self.inner.settings
     }
 
-    /// The GPU of this number, counted from 0 among those that the driver shows.
+    /// The GPU of this number, counted from 0 among those that the driver shows. `nvidia-smi` may count
+    /// otherwise: `CUDA_VISIBLE_DEVICES` chooses which are shown, and `CUDA_DEVICE_ORDER=PCI_BUS_ID`
+    /// orders them as there. Reads into cudarc's memory need no [`Device`].
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) where there is no driver or no such device, or where
