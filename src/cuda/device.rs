@@ -48,8 +48,8 @@ impl Device {
     /// How many devices the driver shows.
     ///
     /// # Errors
-    /// Where there is no driver, or it does not work. Without a device the driver says so
-    /// (`CUDA_ERROR_NO_DEVICE`).
+    /// [`Error::Device`](crate::Error::Device) where there is no driver, or it does not work, or it shows
+    /// no device: that is an error of the driver's (`CUDA_ERROR_NO_DEVICE`), and not 0.
     pub fn count() -> crate::Result<usize> {
         Ok(count(&Driver::load()?)?)
     }
@@ -108,7 +108,7 @@ impl Device {
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
     }
 
-    /// Bytes of its memory that are free, and all of them.
+    /// Bytes of its memory, free and total, in this order.
     ///
     /// # Errors
     /// Where the driver's call fails.
@@ -132,10 +132,10 @@ impl Device {
         Ok(value)
     }
 
-    /// Memory on it, uninitialised; no bytes are taken for a length of 0.
+    /// Memory of so many bytes on it, uninitialised; none is taken for a length of 0.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where so much cannot be had.
+    /// [`Error::Device`](crate::Error::Device): [`DeviceError::NoMemory`] where so much cannot be had.
     pub fn alloc(&self, len: u64) -> crate::Result<DeviceBuffer> {
         Ok(DeviceBuffer::new(self, len)?)
     }

@@ -60,6 +60,18 @@ pub enum DeviceError {
         /// The buffer's length in bytes.
         len: u64,
     },
+    /// So much memory of a device cannot be had.
+    #[error(
+        "{len} bytes of gpu:{ordinal} cannot be had (cuMemAlloc), {free} are free; free memory, or ask for less"
+    )]
+    NoMemory {
+        /// The device.
+        ordinal: usize,
+        /// Bytes asked for.
+        len: u64,
+        /// Bytes that were free, in all.
+        free: u64,
+    },
     /// Host memory that devices can copy from cannot be had.
     #[error("no pinned memory can be had; free memory, or lower GPUMAP_PINNED")]
     NoPinnedMemory,
@@ -89,6 +101,10 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Call { code: 2, .. })
+    }
+
     /// Whether there is no driver at all, as opposed to one that does not work.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::NoDriver)

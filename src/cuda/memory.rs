@@ -12,6 +12,19 @@ use crate::range::ByteRange;
 /// Memory on a device, freed at drop. Uninitialised until something is read into it.
 ///
 /// Every method waits until the device has done its part.
+///
+/// ```no_run
+/// let rt = gpumap::Runtime::global()?;
+/// let map = rt.open("weights.bin")?;
+/// let mut weights = rt.device(0)?.alloc(1 << 20)?;
+/// map.read(0..1 << 20, &mut weights)?;
+/// let mut head = [0u8; 16];
+/// weights.copy_to_host(0, &mut head)?;                    // 16 bytes, from the first on
+/// if let Some(mut part) = weights.slice_mut(4096..8192) {
+///     map.read(0..4096, &mut part)?;                      // a part of it
+/// }
+/// # Ok::<(), gpumap::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DeviceBuffer {
     device: Device,
@@ -19,7 +32,8 @@ pub struct DeviceBuffer {
     len: u64,
 }
 
-/// A borrowed piece of device memory: a destination.
+/// A borrowed piece of device memory: a destination. From [`DeviceBuffer::slice_mut`], or from memory of
+/// anybody's with [`from_raw`](DeviceSliceMut::from_raw).
 #[derive(Debug)]
 pub struct DeviceSliceMut<'a> {
     pub(super) context: Handle,
@@ -42,7 +56,8 @@ impl DeviceBuffer {
             let bytes = usize::try_from(len).unwrap_or(usize::MAX);
             let _bound = device.bind()?;
             // SAFETY: it writes one address; freed once, at drop.
-            unsafe { device.driver().mem_alloc(&raw mut address, bytes) }?;
+            let taken = unsafe { device.driver().mem_alloc(&raw mut address, bytes) };
+            taken.map_err(|error| told(error, device, len))?;
         }
         Ok(Self {
             device: device.clone(),
@@ -157,6 +172,18 @@ impl DeviceBuffer {
     }
 }
 
+/// What an allocation came to grief at: of memory that is short, how much.
+fn told(error: DeviceError, device: &Device, len: u64) -> DeviceError {
+    match device.memory() {
+        Ok((free, _)) if error.is_out_of_memory() => DeviceError::NoMemory {
+            ordinal: device.ordinal(),
+            len,
+            free,
+        },
+        _ => error,
+    }
+}
+
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if self.address == 0 {
@@ -174,6 +201,18 @@ impl<'a> DeviceSliceMut<'a> {
     /// Memory on a device that somebody else allocated, in its primary context. Reads into it begin
     /// when all work that was put on the stream `after` before is done; null is the default stream. (The
     /// per-thread one of CUDA is that of whichever thread reads.)
+    ///
+    /// ```no_run
+    /// # fn read(weights: gpumap::DeviceBuffer, stream: *mut std::ffi::c_void) -> gpumap::Result<()> {
+    /// let map = gpumap::Mmap::open("weights.bin")?;
+    /// // SAFETY: the buffer lives to the end, and only kernels on `stream` have touched it.
+    /// let mut after_kernels = unsafe {
+    ///     gpumap::DeviceSliceMut::from_raw(weights.device(), weights.address(), weights.len(), stream)
+    /// };
+    /// map.read(0..weights.len(), &mut after_kernels)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Safety
     /// `len` bytes at `address` lie in one allocation on that device, which lives for `'a`; nobody
