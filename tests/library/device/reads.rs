@@ -215,19 +215,14 @@ fn pieces_and_pinned_memory_at_their_ends() {
     });
 }
 
-/// The example, as cargo builds it beside the tests; its driver is what the loader finds by name.
-#[test]
-fn the_example_reads_into_a_gpu_and_without_a_driver_into_host_memory() {
+/// What an example says on the double, and without a driver, as cargo builds it beside the tests; `None`
+/// where it is not built. The driver is what the loader finds by name.
+fn said_by(example: &str) -> Option<(String, String)> {
     let program = std::env::current_exe().unwrap();
-    let example = program
-        .ancestors()
-        .nth(2)
-        .unwrap()
-        .join("examples/read_to_device");
+    let folder = program.ancestors().nth(2).unwrap();
+    let example = folder.join("examples").join(example);
     let built = example.exists().then_some(example);
-    let Some(example) = need("examples", built.ok_or("cargo build --examples makes them")) else {
-        return;
-    };
+    let example = need("examples", built.ok_or("cargo build --examples makes them"))?;
     let scene = Scene::new();
     std::os::unix::fs::symlink(Double::path().unwrap(), scene.path("libcuda.so")).unwrap();
     let said = |folder: &Path| {
@@ -238,12 +233,19 @@ fn the_example_reads_into_a_gpu_and_without_a_driver_into_host_memory() {
         assert!(run.status.success(), "{run:?}");
         String::from_utf8(run.stdout).unwrap()
     };
+    let with = said(scene.path("libcuda.so").parent().unwrap());
+    Some((with, said(&scene.path("nothing"))))
+}
+
+#[test]
+fn the_example_reads_into_a_gpu_and_without_a_driver_into_host_memory() {
+    let Some((with, without)) = said_by("read_to_device") else {
+        return;
+    };
     let table = [
         "row 999: starts with Some(63936.0)",
         "row 41: starts with Some(2624.0)",
     ];
-    let with = said(scene.path("libcuda.so").parent().unwrap());
-    let without = said(&scene.path("nothing"));
     for line in table {
         assert!(
             with.contains(line) && without.contains(line),
@@ -254,6 +256,19 @@ fn the_example_reads_into_a_gpu_and_without_a_driver_into_host_memory() {
     let there_is_a_gpu = runtime(&[]).device(0).is_ok();
     assert!(
         there_is_a_gpu || without.contains("into host memory: libcuda.so was not found"),
+        "{without}"
+    );
+}
+
+#[test]
+fn the_example_with_two_buffers_sees_every_byte() {
+    let Some((with, without)) = said_by("overlap_to_device") else {
+        return;
+    };
+    assert_eq!(with, "the bytes sum to 15000000\n");
+    let there_is_a_gpu = runtime(&[]).device(0).is_ok();
+    assert!(
+        there_is_a_gpu || without.contains("no GPU to read into: libcuda.so was not found"),
         "{without}"
     );
 }
