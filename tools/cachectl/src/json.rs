@@ -434,6 +434,8 @@ pub struct PlanTotalRecord {
     /// The file.
     #[serde(flatten)]
     pub name: Name,
+    /// Where the bytes would go: `host` or `gpu:N`.
+    pub destination: String,
     /// Bytes asked for.
     pub bytes: Option<u64>,
     /// Pieces.

@@ -9,20 +9,23 @@ use crate::json::{Name, PlanRecord, PlanTotalRecord};
 use crate::out::{Out, counted, size};
 use crate::outcome::Outcome;
 use crate::request::{self, Asked, Request};
+use crate::values::To;
 use crate::words;
 
 pub(crate) fn run(args: &PlanArgs, settings: Settings, out: &Out) -> Outcome {
+    let to = args.request.to;
     let planned = Request::open(&args.request, None, settings)
-        .and_then(|request| plan(&request, args.request.to.memory()));
+        .and_then(|request| plan(&request, to.memory()));
     let name = Name::from(request::file(&args.request));
     match planned {
         Ok(plan) => {
-            told(name, &plan, out);
+            told(name, to, &plan, out);
             Outcome::Done
         }
         Err(error) if out.json() => {
             out.record(PlanTotalRecord {
                 name,
+                destination: to.to_string(),
                 error: Some(error),
                 ..PlanTotalRecord::default()
             });
@@ -44,9 +47,9 @@ fn plan(request: &Request, to: Memory) -> Result<Plan, String> {
     plan.map_err(|error| words::of(&error))
 }
 
-fn told(name: Name, plan: &Plan, out: &Out) {
+fn told(name: Name, to: To, plan: &Plan, out: &Out) {
     if !out.json() {
-        return table(plan, out);
+        return table(to, plan, out);
     }
     for (at, piece) in plan.pieces().iter().enumerate() {
         out.record(PlanRecord {
@@ -60,6 +63,7 @@ fn told(name: Name, plan: &Plan, out: &Out) {
     }
     out.record(PlanTotalRecord {
         name,
+        destination: to.to_string(),
         bytes: Some(plan.bytes()),
         pieces: Some(plan.pieces().len() as u64),
         reasons: reasons(|route| plan.reason(route)),
@@ -76,10 +80,10 @@ pub(crate) fn reasons(of: impl Fn(Route) -> Option<Reason>) -> BTreeMap<String, 
 }
 
 /// One line for each route; there may be very many pieces.
-fn table(plan: &Plan, out: &Out) {
+fn table(to: To, plan: &Plan, out: &Out) {
     let pieces = plan.pieces();
     let count = counted(pieces.len() as u64, "piece");
-    out.line(format!("{} in {count}", size(plan.bytes())));
+    out.line(format!("{}{} in {count}", size(plan.bytes()), to.words()));
     let (refused, taken): (Vec<_>, Vec<_>) = Route::ALL
         .into_iter()
         .partition(|&route| plan.reason(route).is_some());

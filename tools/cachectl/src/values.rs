@@ -86,6 +86,14 @@ impl To {
             Self::Gpu(_) => Memory::Device,
         }
     }
+
+    /// What a line for people says of it: nothing of host memory.
+    pub(crate) fn words(self) -> String {
+        match self {
+            Self::Host => String::new(),
+            Self::Gpu(_) => format!(" to {self}"),
+        }
+    }
 }
 
 impl FromStr for To {
@@ -96,9 +104,9 @@ impl FromStr for To {
             return Ok(Self::Host);
         }
         let number = text.strip_prefix("gpu:").and_then(|n| n.parse().ok());
-        number
-            .map(Self::Gpu)
-            .ok_or_else(|| "accepted: host, gpu:N".into())
+        number.map(Self::Gpu).ok_or_else(|| {
+            "accepted: host, or gpu:N with the number of the device, as gpu:0".into()
+        })
     }
 }
 

@@ -117,7 +117,8 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
     let time = record.seconds.map_or(String::new(), |s| {
         format!(" in {}{}", units::seconds(s), speed(report.bytes, s))
     });
-    out.line(format!("{name}: {}{rows}{time}", size(report.bytes)));
+    let (bytes, to) = (size(report.bytes), args.request.to.words());
+    out.line(format!("{name}: {bytes}{rows}{to}{time}"));
     routes(report, out);
     let windowed = record.len_bytes.is_some_and(|asked| asked > WINDOW);
     if windowed {

@@ -113,7 +113,10 @@ fn a_device_that_cannot_be_had_is_an_error_with_a_next_step() {
         .set_len(1 << 30)
         .unwrap();
     let said = say(&scene, "bench big --to gpu:0").ends(2).err;
-    assert!(said.contains("--to gpu:0: cuMemAlloc"), "{said}");
+    assert!(
+        said.contains("--to gpu:0: 1073741824 bytes of gpu:0 cannot be had"),
+        "{said}"
+    );
     assert!(said.contains("ask for less"), "{said}");
 }
 
@@ -157,11 +160,30 @@ fn a_plan_is_one_for_the_device() {
                 Record::PlanTotal(total) => Some(total),
                 _ => None,
             });
-        let PlanTotalRecord { reasons, .. } = total.unwrap();
+        let PlanTotalRecord {
+            reasons,
+            destination,
+            ..
+        } = total.unwrap();
+        assert_eq!(destination, to);
         reasons["gds"].clone()
     };
     assert_ne!(why_not_gds("host"), why_not_gds("gpu:0"));
     assert_eq!(why_not_gds("gpu:0"), why_not_gds("gpu:1"));
+}
+
+#[test]
+fn people_are_told_of_a_device_that_bytes_go_to() {
+    let scene = Scene::new();
+    scene.file("a", 5000);
+    let top = |words: &str| {
+        let said = say(&scene, words).ends(0).out;
+        said.lines().next().unwrap().to_owned()
+    };
+    assert!(top("read a --to gpu:1").starts_with("a: 4.9 KiB to gpu:1 in "));
+    assert!(top("read a --to host").starts_with("a: 4.9 KiB in "));
+    assert_eq!(top("plan a --to gpu:1"), "4.9 KiB to gpu:1 in 1 piece");
+    assert_eq!(top("plan a"), "4.9 KiB in 1 piece");
 }
 
 fn samples(answer: &Answer) -> Vec<SampleRecord> {
