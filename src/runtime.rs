@@ -88,7 +88,7 @@ impl RuntimeBuilder {
             rings: Rings::new(settings.depth()),
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
             devices: Mutex::default(),
-            lanes: Pool::new(settings.pinned_bytes() / (2 * settings.pinned_slot_bytes())),
+            lanes: Pool::new(settings.lanes()),
             submitted: Arc::default(),
             maps: Mutex::default(),
             settings,

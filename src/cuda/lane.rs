@@ -7,6 +7,7 @@ use super::device::Device;
 use super::driver::{DeviceError, Handle, Result};
 use super::memory::DeviceSliceMut;
 use super::pinned::PinnedBuffer;
+use crate::settings::{LEAST_PINNED_SLOT, PINNED_SLOTS};
 
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream, nor that for it.
 const NON_BLOCKING: u32 = 1;
@@ -134,21 +135,16 @@ struct Slot {
     copied: Event,
 }
 
-/// Carries bytes to a device in slots of pinned memory: one is copied while the next is filled.
+/// Carries bytes to a device in slots of pinned memory: a few are copied while the next is filled.
 #[derive(Debug)]
 pub(crate) struct Lane {
     device: Device,
     stream: Stream,
     /// Dropped unless `lost`.
-    slots: ManuallyDrop<[Slot; SLOTS]>,
+    slots: ManuallyDrop<Vec<Slot>>,
     /// Whether copies may be under way for ever, as far as the driver tells.
     lost: bool,
 }
-
-/// Slots of a lane.
-const SLOTS: usize = 2;
-/// The least that a slot takes.
-const LEAST_SLOT: usize = 64 << 10;
 
 impl Lane {
     /// Slots of so many bytes; of fewer, where so much pinned memory cannot be had.
@@ -157,8 +153,8 @@ impl Lane {
         let stream = Stream::new(device)?;
         let mut bytes = slot_bytes;
         loop {
-            match Slot::new(device, bytes).and_then(|one| Ok([one, Slot::new(device, bytes)?])) {
-                Err(error) if bytes / 2 < LEAST_SLOT => return Err(error),
+            match Slot::all(device, bytes) {
+                Err(error) if bytes / 2 < LEAST_PINNED_SLOT => return Err(error),
                 Err(_) => bytes /= 2,
                 Ok(slots) => {
                     return Ok(Self {
@@ -221,6 +217,13 @@ impl Slot {
         })
     }
 
+    /// As many as a lane has.
+    fn all(device: &Device, bytes: usize) -> Result<Vec<Self>> {
+        (0..PINNED_SLOTS)
+            .map(|_| Self::new(device, bytes))
+            .collect()
+    }
+
     /// Puts the event behind the copy, which is the last of its stream.
     fn mark(&self, stream: &Stream) -> Result<()> {
         // SAFETY: the stream lives.
@@ -265,10 +268,10 @@ impl<'d> Crossing<'_, 'd> {
         } = &mut *self.lane;
         let _bound = device.bind()?;
         if let Some(last) = self.copies.checked_sub(1) {
-            slots[last % SLOTS].mark(stream)?;
+            slots[last % PINNED_SLOTS].mark(stream)?;
         }
-        let slot = &mut slots[self.copies % SLOTS];
-        if self.copies >= SLOTS {
+        let slot = &mut slots[self.copies % PINNED_SLOTS];
+        if self.copies >= PINNED_SLOTS {
             slot.copied.synchronize()?;
         }
         let len = usize::try_from(to.len())
@@ -353,10 +356,10 @@ mod tests {
         assert_eq!(lane.bytes(), 0);
         drop(lane);
         double.fail_no_more();
-        assert_eq!(double.live().pinned_memory, 2);
+        assert_eq!(double.live().pinned_memory, 4);
     }
 
-    /// The third part waits for the first, and for that alone.
+    /// The fifth part waits for the first, and for that alone.
     fn one_slot_is_copied_while_the_next_is_filled(
         double: &Double,
         lane: &mut Lane,
@@ -366,7 +369,7 @@ mod tests {
         let mut crossing = lane.begin(&ready).unwrap();
         let mut rest = buffer.as_slice_mut();
         // A copy and its event each; no event yet behind the last.
-        for under_way in [0, 2, 2] {
+        for under_way in [0, 2, 4, 6, 6] {
             let fill = |_: &mut [u8]| {
                 assert_eq!(double.under_way(), under_way);
                 Ok::<_, DeviceError>(())
@@ -389,7 +392,7 @@ mod tests {
             let mut crossing = lane.begin(&ready).unwrap();
             let mut rest = buffer.as_slice_mut();
             double.fail("cuEventRecord", 1, 719);
-            for part in 1..=3u8 {
+            for part in 1..=6u8 {
                 let fill = |slot: &mut [u8]| {
                     slot.fill(part);
                     Ok::<_, DeviceError>(())
@@ -405,7 +408,7 @@ mod tests {
     }
 
     fn a_panic_while_a_slot_is_filled(device: &Device, lane: &mut Lane, buffer: &mut DeviceBuffer) {
-        for panics in [1, 2, 3, u64::MAX] {
+        for panics in [1, 2, 5, u64::MAX] {
             let (mut carried, mut filled) = (0, 0);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let mut rest = buffer.as_slice_mut();
