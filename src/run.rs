@@ -49,11 +49,17 @@ pub(crate) fn run(
         lock(&run.outcome).report.storage_read_bytes = Some(0);
     }
     if plan.pieces().len() > 1 {
-        let workers = match plan.pieces()[0].engine {
+        let engine = plan.pieces()[0].engine;
+        let workers = match engine {
             Some(Engine::Pread) => request.runtime.io_workers(),
             _ => request.runtime.workers(),
         };
-        let threads = request.options.workers.unwrap_or(workers.limit());
+        let enough = match engine {
+            Some(Engine::IoUring) if shore.is_some() => direct::RING_THREADS,
+            _ => usize::MAX,
+        };
+        let threads = workers.limit().min(enough);
+        let threads = request.options.workers.unwrap_or(threads);
         let useful = match &shore {
             None => plan.pieces().len(),
             // More would wait for lanes, and the read for them.
