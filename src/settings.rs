@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use crate::request::Route;
 
-/// Pinned slots that a thread fills in turn. Warm reads in order on an NVIDIA H200's host (16 cores of a
-/// Xeon): 4 slots of 2 MiB 8.8 / 32 / 50 / 50 GB/s with 1 / 4 / 8 / 16 threads, 2 of 4 MiB
-/// 6.5 / 25 / 48 / 49; more bytes a thread no longer fit into the caches, and copies of 1 MiB are slow.
+/// Pinned slots that a thread fills in turn. One trial of warm reads in order on an NVIDIA H200's host (16
+/// cores of a Xeon): 4 slots of 2 MiB 8.8 / 32 / 50 / 50 GB/s with 1 / 4 / 8 / 16 threads, 2 of 4 MiB
+/// 6.5 / 25 / 48 / 49. Later runs differed by as much as that; smaller slots were clearly slower.
 pub(crate) const PINNED_SLOTS: usize = 4;
 /// The least that a pinned slot should take.
 pub(crate) const LEAST_PINNED_SLOT: usize = 64 << 10;
