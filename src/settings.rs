@@ -103,7 +103,7 @@ pub static KEYS: [Key; 10] = [
         default: "128MiB",
         unit: "bytes",
         accepted: "64KiB to 1TiB",
-        doc: "the most pinned memory for reads into device memory; each thread takes two pieces of it, or all where that is less; at the bound it waits",
+        doc: "the most pinned memory for reads into device memory; each thread takes two pieces of it in four slots, four pieces where these are small, all where that is less; at the bound it waits",
         store: |s, text| {
             s.pinned_bytes = within(parse_bytes(text)?, 64 << 10, 1 << 40)?;
             Some(())

@@ -97,7 +97,8 @@ impl DeviceBuffer {
     pub fn as_slice_mut(&mut self) -> DeviceSliceMut<'_> {
         let device = &self.device;
         // SAFETY: the buffer is borrowed for as long as the slice lives, and nothing of this crate
-        // is under way on it.
+        // is under way on it: whoever begins something waits for it, and that fails only where the
+        // context is lost, in which nothing runs any more.
         unsafe {
             DeviceSliceMut::new(
                 device.context(),
@@ -134,7 +135,8 @@ impl DeviceBuffer {
         let _bound = self.device.bind()?;
         let stream = Stream::new(&self.device)?;
         let (to, from) = (into.as_mut_ptr().cast(), self.address + offset);
-        // SAFETY: the memory on both sides is there, and borrowed until the copy is done, below.
+        // SAFETY: the memory on both sides is there, and borrowed until the copy is done, below, or at
+        // the stream's drop, or with its context.
         unsafe {
             self.device
                 .driver()
@@ -162,7 +164,8 @@ impl DeviceBuffer {
         let _bound = self.device.bind()?;
         let stream = Stream::new(&self.device)?;
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
-        // SAFETY: so many bytes are there, and borrowed until they are written, below.
+        // SAFETY: so many bytes are there, and borrowed until they are written, below, or at the
+        // stream's drop, or with its context.
         unsafe {
             self.device
                 .driver()
@@ -192,7 +195,8 @@ impl Drop for DeviceBuffer {
         let Ok(_bound) = self.device.bind() else {
             return;
         };
-        // SAFETY: allocated in `new`, and not freed since; nothing of this crate is under way on it.
+        // SAFETY: allocated in `new`, and not freed since; nothing of this crate is under way on it, as
+        // in `as_slice_mut`.
         let _ = unsafe { self.device.driver().mem_free(self.address) };
     }
 }

@@ -6,34 +6,89 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use gpumap::{Error, Mmap, MmapOptions, Result};
+use gpumap::{Destination, Error, Mmap, ReadOptions, Report, Result, Route, Runtime};
 
 use crate::scene::{MIB, PAGE, Scene, noise, pread};
 
 const GIB4: u64 = 4 << 30;
 
-/// A way of reading: a route, a destination, a number of threads.
-pub(crate) trait Way {
-    /// Options for the maps that it reads.
-    fn options(&self) -> MmapOptions;
+/// Bytes around a destination that must stay as they were.
+pub(crate) const GUARD: u64 = 61;
 
-    /// Reads a range and gives what landed.
-    fn read(&self, map: &Mmap, range: Range<u64>) -> Result<Vec<u8>>;
+/// Where bytes land: a kind of memory.
+pub(crate) trait Place {
+    type Into<'d>: Destination + ?Sized;
 
-    /// Gathers rows and gives what landed.
-    fn gather(&self, map: &Mmap, rows: &[Range<u64>]) -> Result<Vec<u8>>;
+    /// Lends room for so many bytes, in the middle of more that must stay as it was, and gives what
+    /// landed there.
+    fn landed(
+        &self,
+        len: u64,
+        read: impl FnOnce(&mut Self::Into<'_>) -> Result<Report>,
+    ) -> Result<Vec<u8>>;
+}
+
+/// A way of reading: a runtime, a route, a number of threads, a kind of memory.
+pub(crate) struct Way<P> {
+    runtime: Runtime,
+    options: ReadOptions,
+    route: Option<Route>,
+    place: P,
+}
+
+impl<P: Place> Way<P> {
+    pub(crate) fn new(runtime: Runtime, route: Option<Route>, workers: usize, place: P) -> Self {
+        Self {
+            runtime,
+            options: ReadOptions::new().route(route).workers(workers),
+            route,
+            place,
+        }
+    }
+
+    fn read(&self, map: &Mmap, range: Range<u64>) -> Result<Vec<u8>> {
+        let len = range.end - range.start;
+        self.place.landed(len, |into| {
+            self.accounted(len, map.read_with(range, into, self.options))
+        })
+    }
+
+    fn gather(&self, map: &Mmap, rows: &[Range<u64>]) -> Result<Vec<u8>> {
+        let len = rows.iter().map(|row| row.end - row.start).sum();
+        self.place.landed(len, |into| {
+            self.accounted(len, map.gather_with(rows, into, self.options))
+        })
+    }
+
+    /// The report has every byte, by the route that was named.
+    fn accounted(&self, len: u64, report: Result<Report>) -> Result<Report> {
+        let report = report?;
+        let moved = |route| report.route(route).map_or(0, |used| used.bytes);
+        assert_eq!(report.bytes, len);
+        assert_eq!(Route::ALL.map(moved).iter().sum::<u64>(), len);
+        if let Some(route) = self.route {
+            assert_eq!(moved(route), len);
+        }
+        Ok(report)
+    }
 
     /// Whether it can serve maps without a byte.
-    fn serves_empty_maps(&self) -> bool;
+    fn serves_empty_maps(&self) -> bool {
+        self.route != Some(Route::Mapped)
+    }
 }
 
 /// Runs the whole suite.
-pub(crate) fn conform(way: &impl Way) {
+pub(crate) fn conform(way: &Way<impl Place>) {
     let scene = Scene::new();
     for (name, path) in catalogue(&scene) {
         let file_len = path.metadata().unwrap().len();
         for part in parts(file_len) {
-            let map = way.options().offset(part.start).len(part.end - part.start);
+            let map = way
+                .runtime
+                .options()
+                .offset(part.start)
+                .len(part.end - part.start);
             let map = map.open(&path).unwrap();
             let context = format!("{name}, map {part:?}");
             if map.is_empty() && !way.serves_empty_maps() {

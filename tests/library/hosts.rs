@@ -3,71 +3,33 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use gpumap::{Destination, Mmap, MmapOptions, ReadOptions, Report, Result, Route, Runtime};
+use gpumap::{Destination, Mmap, ReadOptions, Report, Result, Route};
 
-use crate::conform::{Way, conform};
+use crate::conform::{GUARD, Place, Way, conform};
 use crate::scene::{Scene, host_routes, noise, pread, runtime};
 
-/// Bytes around the destination that must stay as they were.
-const GUARD: usize = 61;
 const POISON: u8 = 0xa5;
 
-/// Reads into the middle of a larger vector.
-struct Guarded {
-    runtime: Runtime,
-    options: ReadOptions,
-    route: Option<Route>,
-}
+/// The middle of a larger vector.
+struct Host;
 
-impl Guarded {
-    fn new(route: Option<Route>, workers: usize, piece: &str) -> Self {
-        Self {
-            runtime: runtime(&[("GPUMAP_PIECE", piece), ("GPUMAP_WORKERS", "4")]),
-            options: ReadOptions::new().route(route).workers(workers),
-            route,
-        }
-    }
+impl Place for Host {
+    type Into<'d> = [u8];
 
     fn landed(&self, len: u64, read: impl FnOnce(&mut [u8]) -> Result<Report>) -> Result<Vec<u8>> {
-        let len = usize::try_from(len).unwrap();
-        let mut buffer = vec![POISON; GUARD + len + GUARD];
-        let report = read(&mut buffer[GUARD..GUARD + len])?;
-        assert_eq!(report.bytes, len as u64);
-        let moved = |route| report.route(route).map_or(0, |used| used.bytes);
-        assert_eq!(Route::ALL.map(moved).iter().sum::<u64>(), report.bytes);
-        if let Some(route) = self.route {
-            assert_eq!(moved(route), report.bytes);
-        }
-        assert!(buffer[..GUARD].iter().all(|&byte| byte == POISON));
-        assert!(buffer[GUARD + len..].iter().all(|&byte| byte == POISON));
-        Ok(buffer[GUARD..GUARD + len].to_vec())
-    }
-}
-
-impl Way for Guarded {
-    fn options(&self) -> MmapOptions {
-        self.runtime.options()
-    }
-
-    fn read(&self, map: &Mmap, range: Range<u64>) -> Result<Vec<u8>> {
-        self.landed(range.end - range.start, |into| {
-            map.read_with(range, into, self.options)
-        })
-    }
-
-    fn gather(&self, map: &Mmap, rows: &[Range<u64>]) -> Result<Vec<u8>> {
-        let len = rows.iter().map(|row| row.end - row.start).sum();
-        self.landed(len, |into| map.gather_with(rows, into, self.options))
-    }
-
-    fn serves_empty_maps(&self) -> bool {
-        self.route != Some(Route::Mapped)
+        let (guard, len) = (GUARD as usize, usize::try_from(len).unwrap());
+        let mut buffer = vec![POISON; guard + len + guard];
+        read(&mut buffer[guard..guard + len])?;
+        assert!(buffer[..guard].iter().all(|&byte| byte == POISON));
+        assert!(buffer[guard + len..].iter().all(|&byte| byte == POISON));
+        Ok(buffer[guard..guard + len].to_vec())
     }
 }
 
 fn conform_by(route: Option<Route>) {
     for (workers, piece) in [(1, "4KiB"), (4, "4KiB"), (1, "4MiB"), (4, "256KiB")] {
-        conform(&Guarded::new(route, workers, piece));
+        let runtime = runtime(&[("GPUMAP_PIECE", piece), ("GPUMAP_WORKERS", "4")]);
+        conform(&Way::new(runtime, route, workers, Host));
     }
 }
 

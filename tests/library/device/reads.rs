@@ -1,41 +1,28 @@
 //! What lands on a device is what pread gives, by every route, whatever pieces and slots are.
 
-use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
 use fake_cuda::control::Double;
-use gpumap::{Device, Memory, Mmap, MmapOptions, ReadOptions, Report, Result, Route, Runtime};
+use gpumap::{Device, DeviceSliceMut, Memory, ReadOptions, Report, Result, Route};
 
 use super::{held, on_a_device};
 use crate::child::this_test;
-use crate::conform::{Way, conform};
+use crate::conform::{GUARD, Place, Way, conform};
 use crate::scene::{MIB, Scene, host_routes, need, pread, runtime};
 
-const GUARD: u64 = 61;
+/// The middle of a larger allocation.
+impl Place for Device {
+    type Into<'d> = DeviceSliceMut<'d>;
 
-/// Reads into the middle of a larger allocation.
-struct Guarded {
-    runtime: Runtime,
-    device: Device,
-    options: ReadOptions,
-    route: Option<Route>,
-}
-
-impl Guarded {
     fn landed(
         &self,
         len: u64,
-        read: impl FnOnce(&mut gpumap::DeviceSliceMut<'_>) -> Result<Report>,
+        read: impl FnOnce(&mut DeviceSliceMut<'_>) -> Result<Report>,
     ) -> Result<Vec<u8>> {
-        let mut buffer = self.device.alloc(GUARD + len + GUARD)?;
+        let mut buffer = self.alloc(GUARD + len + GUARD)?;
         buffer.zero()?;
-        let report = read(&mut buffer.slice_mut(GUARD..GUARD + len).unwrap())?;
-        assert_eq!(report.bytes, len);
-        let moved = |route| report.route(route).map_or(0, |used| used.bytes);
-        if let Some(route) = self.route {
-            assert_eq!(moved(route), len);
-        }
+        read(&mut buffer.slice_mut(GUARD..GUARD + len).unwrap())?;
         let bytes = held(&buffer);
         let (front, rest) = bytes.split_at(GUARD as usize);
         let (middle, back) = rest.split_at(len as usize);
@@ -44,39 +31,12 @@ impl Guarded {
     }
 }
 
-impl Way for Guarded {
-    fn options(&self) -> MmapOptions {
-        self.runtime.options()
-    }
-
-    fn read(&self, map: &Mmap, range: Range<u64>) -> Result<Vec<u8>> {
-        self.landed(range.end - range.start, |into| {
-            map.read_with(range, into, self.options)
-        })
-    }
-
-    fn gather(&self, map: &Mmap, rows: &[Range<u64>]) -> Result<Vec<u8>> {
-        let len = rows.iter().map(|row| row.end - row.start).sum();
-        self.landed(len, |into| map.gather_with(rows, into, self.options))
-    }
-
-    fn serves_empty_maps(&self) -> bool {
-        self.route != Some(Route::Mapped)
-    }
-}
-
 fn conform_by(test: &str, route: Option<Route>) {
     on_a_device(test, |_, _| {
         for (workers, piece) in [(1, "4KiB"), (4, "64KiB"), (4, "4MiB")] {
             let runtime = runtime(&[("GPUMAP_PIECE", piece), ("GPUMAP_WORKERS", "4")]);
             let device = runtime.device(0).unwrap();
-            let options = ReadOptions::new().route(route).workers(workers);
-            conform(&Guarded {
-                runtime,
-                device,
-                options,
-                route,
-            });
+            conform(&Way::new(runtime, route, workers, device));
         }
     });
 }

@@ -1,7 +1,9 @@
 //! Cases that read what is cached into device memory, beside the limit of the link: a pinned copy of as
 //! many bytes.
 
-use cudarc::driver::CudaContext;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, PinnedHostSlice};
 use gpumap::{DeviceBuffer, Route, Runtime};
 
 use crate::cases::{runtime, said, timed};
@@ -22,6 +24,15 @@ pub(crate) fn alloc(bytes: u64) -> Result<DeviceBuffer, String> {
         .map_err(said)
 }
 
+fn pinned(context: &Arc<CudaContext>, len: usize) -> Result<PinnedHostSlice<u8>, String> {
+    // SAFETY: its bytes are all written here.
+    #[allow(unsafe_code)]
+    let pinned = unsafe { context.alloc_pinned::<u8>(len) };
+    let mut pinned = pinned.map_err(said)?;
+    pinned.as_mut_slice().map_err(said)?.fill(1);
+    Ok(pinned)
+}
+
 /// 2 GiB in order.
 pub(crate) fn in_order(
     scene: &Scene,
@@ -35,11 +46,7 @@ pub(crate) fn in_order(
     let mut memory = alloc(BYTES)?;
     let context = CudaContext::new(0).map_err(said)?;
     let stream = context.new_stream().map_err(said)?;
-    // SAFETY: its bytes are all written before they are read.
-    #[allow(unsafe_code)]
-    let pinned = unsafe { context.alloc_pinned::<u8>(CHUNK) };
-    let mut pinned = pinned.map_err(said)?;
-    pinned.as_mut_slice().map_err(said)?.fill(1);
+    let pinned = pinned(&context, CHUNK)?;
     let mut chunk = stream.alloc_zeros::<u8>(CHUNK).map_err(said)?;
     measure(
         pairs,
@@ -68,11 +75,7 @@ pub(crate) fn random(scene: &Scene, pairs: usize, workers: usize) -> Result<Seri
     let context = CudaContext::new(0).map_err(said)?;
     let stream = context.new_stream().map_err(said)?;
     let len = usize::try_from(bytes).map_err(said)?;
-    // SAFETY: its bytes are all written before they are read.
-    #[allow(unsafe_code)]
-    let pinned = unsafe { context.alloc_pinned::<u8>(len) };
-    let mut pinned = pinned.map_err(said)?;
-    pinned.as_mut_slice().map_err(said)?.fill(1);
+    let mut pinned = pinned(&context, len)?;
     let mut there = stream.alloc_zeros::<u8>(len).map_err(said)?;
     measure(
         pairs,
