@@ -69,6 +69,13 @@ functions! {
     cuEventSynchronize(event: usize);
     cuEventQuery(event: usize);
     cuGetErrorName(code: c_int, name: *mut *const c_char);
+    cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
+    cuMemHostRegister_v2(address: usize, len: usize, flags: c_uint);
+    cuMemHostUnregister(address: usize);
+    cuMemHostGetDevicePointer_v2(to: *mut u64, address: usize, flags: c_uint);
+    cuModuleLoadData(module: *mut usize, image: *const c_char);
+    cuModuleUnload(module: usize);
+    cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char);
 }
 
 /// What a call that must succeed has made.
@@ -85,6 +92,53 @@ const NON_BLOCKING: c_uint = 1;
 impl Driver {
     pub(crate) fn stream(&self) -> usize {
         made(|to| self.cuStreamCreate(to, NON_BLOCKING))
+    }
+
+    /// Starts a kernel of one dimension. Each argument lies in as many of its bytes as it has.
+    pub(crate) fn launch(
+        &self,
+        function: usize,
+        blocks: c_uint,
+        threads: c_uint,
+        stream: usize,
+        arguments: &[u64],
+    ) -> c_int {
+        type Function = unsafe extern "C" fn(
+            usize,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            usize,
+            *const *const u64,
+            usize,
+        ) -> c_int;
+        let places: Vec<*const u64> = arguments.iter().map(std::ptr::from_ref).collect();
+        // SAFETY: the driver's function has this type.
+        #[allow(unsafe_code)]
+        let launch = unsafe { self.0.get::<Function>(b"cuLaunchKernel") }.unwrap();
+        // SAFETY: there is a place of 8 bytes for each argument, and the driver reads them at once.
+        #[allow(unsafe_code)]
+        unsafe {
+            let places = places.as_ptr();
+            launch(function, blocks, 1, 1, threads, 1, 1, 0, stream, places, 0)
+        }
+    }
+
+    pub(crate) fn function(&self, module: usize, name: &CStr) -> usize {
+        made(|to| self.cuModuleGetFunction(to, module, name.as_ptr()))
+    }
+
+    /// Memory of the device with these bytes in it.
+    pub(crate) fn placed(&self, bytes: &[u8]) -> u64 {
+        let at = made(|to| self.cuMemAlloc_v2(to, bytes.len()));
+        let from = bytes.as_ptr() as usize;
+        assert_eq!(self.cuMemcpyHtoDAsync_v2(at, from, bytes.len(), 0), SUCCESS);
+        assert_eq!(self.cuCtxSynchronize(), SUCCESS);
+        at
     }
 
     pub(crate) fn event(&self) -> usize {

@@ -1,6 +1,9 @@
 //! What the double of the driver assumes, and the library counts on, asserted: here of the double, and
 //! with `GPUMAP_TEST_DRIVER=real` of the driver that is installed.
 
+mod kernels;
+mod registered;
+
 use crate::child::this_test;
 use crate::double::{
     Driver, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NOT_INITIALIZED, OUT_OF_MEMORY,

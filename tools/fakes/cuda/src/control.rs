@@ -3,13 +3,19 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
+use crate::reach::PAGEABLE;
+use crate::registered::{HOST_POINTERS_SERVE, READ_ONLY_REGISTRATION};
 use crate::world::world;
 
 /// The file that a test program finds beside itself.
 pub const FILE: &str = "libfake_cuda.so";
+
+/// `PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES`.
+const HOST_PAGE_TABLES: i32 = 100;
 
 /// The double, loaded into this process.
 #[derive(Debug)]
@@ -30,6 +36,10 @@ pub struct Live {
     pub streams: u64,
     /// Events.
     pub events: u64,
+    /// Registrations of host memory.
+    pub registrations: u64,
+    /// Modules.
+    pub modules: u64,
 }
 
 impl Double {
@@ -86,6 +96,43 @@ impl Double {
         self.call(c"fake_cuda_pinned", |set: extern "C" fn(usize)| set(most));
     }
 
+    /// Sets an attribute of all devices.
+    fn attribute(&self, attribute: i32, value: bool) {
+        self.call(
+            c"fake_cuda_attribute",
+            |set: extern "C" fn(c_int, c_int)| set(attribute, value.into()),
+        );
+    }
+
+    /// Whether memory that is for reading only can be registered. Default: yes.
+    pub fn read_only_registration(&self, can: bool) {
+        self.attribute(READ_ONLY_REGISTRATION, can);
+    }
+
+    /// Whether registered memory has addresses of its own on the device, different ones for each
+    /// registration. Default: the host's addresses serve.
+    pub fn separate_pointers(&self, separate: bool) {
+        self.attribute(HOST_POINTERS_SERVE, !separate);
+    }
+
+    /// Whether devices read any memory of the process at the host's address. Default: no.
+    pub fn pageable_access(&self, can: bool) {
+        self.attribute(PAGEABLE, can);
+    }
+
+    /// Whether devices use the host's page tables. Default: no. It changes nothing else here.
+    pub fn host_page_tables(&self, uses: bool) {
+        self.attribute(HOST_PAGE_TABLES, uses);
+    }
+
+    /// How long the registration of a page of 4 KiB takes; in that time no other call is served.
+    /// Default: no longer than it does.
+    pub fn slow_registration(&self, nanoseconds_per_page: u64) {
+        self.call(c"fake_cuda_slow_registration", |set: extern "C" fn(u64)| {
+            set(nanoseconds_per_page)
+        });
+    }
+
     /// Where the random order begins.
     pub fn seed(&self, seed: u64) {
         self.call(c"fake_cuda_seed", |set: extern "C" fn(u64)| set(seed));
@@ -126,18 +173,28 @@ impl Double {
     /// What lives.
     #[must_use]
     pub fn live(&self) -> Live {
-        let mut counts = [0u64; 5];
+        let mut counts = [0u64; 7];
         self.call(c"fake_cuda_live", |get: unsafe extern "C" fn(*mut u64)| {
-            // SAFETY: it writes five numbers.
+            // SAFETY: it writes seven numbers.
             unsafe { get(counts.as_mut_ptr()) }
         });
-        let [contexts, device_memory, pinned_memory, streams, events] = counts;
+        let [
+            contexts,
+            device_memory,
+            pinned_memory,
+            streams,
+            events,
+            registrations,
+            modules,
+        ] = counts;
         Live {
             contexts,
             device_memory,
             pinned_memory,
             streams,
             events,
+            registrations,
+            modules,
         }
     }
 
@@ -172,6 +229,16 @@ extern "C" fn fake_cuda_version(version: c_int) {
 #[unsafe(no_mangle)]
 extern "C" fn fake_cuda_pinned(most: usize) {
     world(|world| world.pinned_most = most);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fake_cuda_attribute(attribute: c_int, value: c_int) {
+    world(|world| world.attributes.insert(attribute, value));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fake_cuda_slow_registration(nanoseconds: u64) {
+    world(|world| world.slow_registration = Duration::from_nanos(nanoseconds));
 }
 
 #[unsafe(no_mangle)]
@@ -215,7 +282,7 @@ extern "C" fn fake_cuda_under_way() -> u64 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fake_cuda_live(to: *mut u64) {
     let counts = world(|world| world.live());
-    // SAFETY: room for five numbers, from `Double::live`.
+    // SAFETY: room for seven numbers, from `Double::live`.
     unsafe { std::ptr::copy_nonoverlapping(counts.as_ptr(), to, counts.len()) };
 }
 
