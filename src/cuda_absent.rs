@@ -3,6 +3,11 @@
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use crate::range::ByteRange;
+use crate::request::{Indices, RowNumbers};
+use crate::sys::Mapping;
 
 /// What stands against using a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +42,27 @@ pub struct DeviceBuffer(Never);
 #[derive(Debug)]
 pub struct DeviceSliceMut<'a>(Never, PhantomData<&'a mut [u8]>);
 
+/// Numbers of rows in memory of a device. This build, without the feature `cuda`, has none.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceIndices<'r>(Never, PhantomData<&'r [u64]>);
+
+#[derive(Debug)]
+pub(crate) struct HostIndices(Never);
+
+#[derive(Debug)]
+pub(crate) struct Registered(Never);
+
+#[derive(Debug)]
+pub(crate) struct Sources(Never);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reach {
+    pub(crate) registers_read_only: bool,
+}
+
+pub(crate) const WINDOW_SHIFT: u32 = 26;
+pub(crate) const LEAST_UNORDERED: u64 = 4096;
+
 #[derive(Debug)]
 pub(crate) struct Ready(Never);
 
@@ -68,6 +94,75 @@ impl Device {
     }
 
     pub(crate) fn in_this_process(&self) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn reach(&self) -> Reach {
+        match self.0 {}
+    }
+}
+
+#[allow(missing_docs, reason = "never called")]
+impl DeviceIndices<'_> {
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self.0 {}
+    }
+
+    #[must_use]
+    pub fn of_u32(buffer: &DeviceBuffer) -> Option<DeviceIndices<'_>> {
+        match buffer.0 {}
+    }
+
+    #[must_use]
+    pub fn of_u64(buffer: &DeviceBuffer) -> Option<DeviceIndices<'_>> {
+        match buffer.0 {}
+    }
+
+    pub(crate) fn ordinal(&self) -> usize {
+        match self.0 {}
+    }
+
+    pub(crate) fn to_host(self, _: &Device) -> Result<HostIndices> {
+        match self.0 {}
+    }
+}
+
+impl HostIndices {
+    pub(crate) fn as_indices(&self) -> Indices<'_> {
+        match self.0 {}
+    }
+}
+
+impl Registered {
+    pub(crate) fn new(device: &Device, _: &Arc<Mapping>, _: ByteRange) -> Result<Self> {
+        match device.0 {}
+    }
+
+    pub(crate) fn pages(&self) -> ByteRange {
+        match self.0 {}
+    }
+}
+
+impl Sources {
+    pub(crate) fn new(
+        device: &Device,
+        _: u64,
+        _: impl IntoIterator<Item = Arc<Registered>>,
+    ) -> Result<Self> {
+        match device.0 {}
+    }
+
+    pub(crate) fn is_contiguous(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
         match self.0 {}
     }
 }
@@ -166,6 +261,10 @@ impl<'a> DeviceSliceMut<'a> {
 }
 
 impl Ready {
+    pub(crate) fn of_indices(device: &Device, _: &DeviceIndices<'_>) -> Result<Self> {
+        match device.0 {}
+    }
+
     pub(crate) fn of(device: &Device, _: &DeviceSliceMut<'_>) -> Result<Self> {
         match device.0 {}
     }
@@ -199,6 +298,42 @@ impl<'d> Crossing<'_, 'd> {
         _: DeviceSliceMut<'d>,
         _: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
+        match self.0 {}
+    }
+
+    pub(crate) fn wait_for(&self, _: &'d Ready) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn copy(
+        &mut self,
+        _: &Arc<Registered>,
+        _: ByteRange,
+        _: DeviceSliceMut<'d>,
+    ) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn gather_parts(
+        &mut self,
+        _: &Sources,
+        _: impl Iterator<Item = (ByteRange, u64)>,
+        _: u64,
+        _: &DeviceSliceMut<'d>,
+    ) -> Result<u64> {
+        match self.0 {}
+    }
+
+    pub(crate) fn gather_rows(
+        &mut self,
+        _: &Sources,
+        _: &RowNumbers<'_>,
+        _: &DeviceSliceMut<'d>,
+    ) -> Result<Option<u64>> {
         match self.0 {}
     }
 

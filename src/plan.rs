@@ -3,6 +3,8 @@
 //! A plan covers every byte of its request exactly once, in the order of the destination, and has
 //! a reason for each route that it does not take.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
 use crate::range::ByteRange;
@@ -22,6 +24,13 @@ pub(crate) struct Cost {
 pub(crate) struct Limits {
     pub(crate) bytes: u64,
     pub(crate) rows: usize,
+}
+
+impl Limits {
+    pub(crate) const NONE: Self = Self {
+        bytes: u64::MAX,
+        rows: usize::MAX,
+    };
 }
 
 /// Every route's answer to a request, at the route's index.
@@ -49,6 +58,9 @@ impl Piece {
     }
 }
 
+/// Most reads are one.
+pub(crate) type Pieces = SmallVec<[Piece; 1]>;
+
 /// Which pieces go by which route; for each route not taken, the reason.
 ///
 /// ```
@@ -64,7 +76,7 @@ impl Piece {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    pieces: SmallVec<[Piece; 1]>,
+    pieces: Pieces,
     pub(crate) reasons: [Option<Reason>; Route::ALL.len()],
     bytes: u64,
 }
@@ -119,10 +131,21 @@ pub(crate) fn plan(
         start,
     };
     Ok(Plan {
-        pieces: cut(rows, bytes, cost.limits, piece),
+        pieces: cut(rows, 0..bytes, cost.limits, piece),
         reasons,
         bytes,
     })
+}
+
+/// The pieces from byte `done` of the destination on, by a route that takes over.
+pub(crate) fn rest(rows: Rows<'_>, todo: Range<u64>, route: Route, cost: Cost) -> Pieces {
+    let piece = |start, destination| Piece {
+        route,
+        engine: cost.engine,
+        destination,
+        start,
+    };
+    cut(rows, todo, cost.limits, piece)
 }
 
 fn cheapest(offers: &Offers) -> Route {
@@ -134,30 +157,41 @@ fn cheapest(offers: &Offers) -> Route {
         .unwrap_or(Route::Buffered)
 }
 
-/// Cuts the packed bytes of the rows into pieces within the limits.
+/// Cuts the packed bytes of the rows, as they lie in the destination, into pieces within the limits.
 fn cut(
     rows: Rows<'_>,
-    bytes: u64,
+    bytes: Range<u64>,
     limits: Limits,
     piece: impl Fn(Cursor, ByteRange) -> Piece,
-) -> SmallVec<[Piece; 1]> {
-    let whole = ByteRange::at(0, bytes).unwrap_or_default();
+) -> Pieces {
+    let whole = ByteRange::new(bytes.start, bytes.end).unwrap_or_default();
     if whole.is_empty() {
         return SmallVec::new();
     }
-    if bytes <= limits.bytes && rows.count() <= limits.rows {
-        let first = rows.segments(Cursor::default(), bytes).next();
-        let row = first.map_or(0, |segment| segment.row);
-        return smallvec![piece(Cursor { row, skip: 0 }, whole)];
+    let first = rows.after(Cursor::default(), bytes.start);
+    if whole.len() <= limits.bytes && rows.count() <= limits.rows {
+        let segment = rows.segments(first, whole.len()).next();
+        let row = segment.map_or(first.row, |segment| segment.row);
+        let skip = if row == first.row { first.skip } else { 0 };
+        return smallvec![piece(Cursor { row, skip }, whole)];
     }
     let mut pieces = SmallVec::new();
-    let mut open = Open::default();
-    for segment in rows.segments(Cursor::default(), bytes) {
+    let mut open = Open {
+        at: bytes.start,
+        ..Open::default()
+    };
+    for segment in rows.segments(first, whole.len()) {
+        // Only the first may begin inside its row.
+        let before = if segment.row == first.row {
+            first.skip
+        } else {
+            0
+        };
         let mut skip = 0;
         while skip < segment.source.len() {
             open.begin(Cursor {
                 row: segment.row,
-                skip,
+                skip: before + skip,
             });
             skip += open.take(segment.source.len() - skip, limits.bytes);
             if open.filled == limits.bytes || open.rows == limits.rows {
@@ -208,7 +242,6 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
     use std::path::Path;
 
     use proptest::prelude::*;

@@ -86,6 +86,20 @@ impl ByteRange {
         }
     }
 
+    /// The shortest range that has both; an empty one has nothing.
+    pub(crate) fn hull(self, other: Self) -> Self {
+        if self.is_empty() {
+            return other;
+        }
+        if other.is_empty() {
+            return self;
+        }
+        Self {
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
+    }
+
     /// The numbers of the pages touched, for pages of `page_size` bytes. Empty touches none.
     #[must_use]
     pub const fn pages(self, page_size: u64) -> Range<u64> {

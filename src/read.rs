@@ -1,19 +1,22 @@
 //! The spine: request → facts → plan → run → report.
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::mmap::Mapped;
-use crate::plan::{self, Offers, Plan};
+use crate::plan::{self, Cost, Offers, Plan};
 use crate::range::ByteRange;
+use crate::registrations::{Missing, Needs};
 use crate::report::{Reason, Report, ResidentPages};
 use crate::request::{Cursor, Landing, Memory, ReadOptions, Route, Rows};
 use crate::residency::Counter;
+use crate::route::mapped::InPlace;
 use crate::route::{Ask, Failure, buffered, direct, gds, mapped};
 use crate::run;
 use crate::runtime::Runtime;
-use crate::sys::{self, DirectAlignment};
+use crate::sys::{self, DirectAlignment, Stat};
 
 /// One call: what is read, from where, and how.
 pub(crate) struct Request<'r> {
@@ -25,42 +28,105 @@ pub(crate) struct Request<'r> {
     pub(crate) options: ReadOptions,
     /// Set where nobody wants the bytes any more.
     pub(crate) cancelled: Option<&'r AtomicBool>,
+    /// What the rows need to be registered, and the file then; found out once.
+    pub(crate) needs: OnceLock<Option<(Needs, Stat)>>,
 }
 
 impl Request<'_> {
-    fn named(&self) -> Option<Route> {
+    pub(crate) fn named(&self) -> Option<Route> {
         self.options.route.or(self.runtime.settings().route())
     }
 
     /// facts → plan.
     pub(crate) fn plan(&self, to: Memory) -> Result<Plan> {
-        let offers = self.offers(to);
-        plan::plan(self.rows, self.bytes, self.named(), &offers).map_err(|(route, reason)| {
-            Error::Route {
-                path: self.map.path.clone(),
-                route,
-                reason,
-            }
-        })
+        let offers = self.offers(self.ask(to)?);
+        plan::plan(self.rows, self.bytes, self.named(), &offers)
+            .map_err(|(route, reason)| self.refused(route, reason))
     }
 
-    /// Every route's answer, in the order of `Route::ALL`.
-    fn offers(&self, to: Memory) -> Offers {
-        let ask = Ask {
+    pub(crate) fn refused(&self, route: Route, reason: Reason) -> Error {
+        Error::Route {
+            path: self.map.path.clone(),
+            route,
+            reason,
+        }
+    }
+
+    /// What routes are asked.
+    pub(crate) fn ask(&self, to: Memory) -> Result<Ask> {
+        let settings = self.runtime.settings();
+        let workers = self.options.workers.unwrap_or(settings.workers());
+        Ok(Ask {
             rows: self.rows.count() as u64,
             bytes: self.bytes,
             mapped: self.map.mapping.is_some(),
             stale: self.map.may_be_stale(),
             to,
             direct: (self.named() == Some(Route::Direct)).then(|| self.direct()),
-            piece_bytes: self.runtime.settings().piece_bytes(),
-        };
-        Route::ALL.map(|route| match route {
-            Route::Gds => gds::usable(ask),
-            Route::Mapped => mapped::usable(self.runtime.facts(), ask),
-            Route::Buffered => buffered::usable(ask),
-            Route::Direct => direct::usable(self.runtime.facts(), ask),
+            in_place: match to {
+                Memory::Host => None,
+                Memory::Device(ordinal) => Some(self.in_place(ordinal)?),
+            },
+            engine: self.options.engine,
+            workers: workers.min(settings.workers()) as u64,
+            piece_bytes: settings.piece_bytes(),
         })
+    }
+
+    /// Every route's answer, in the order of `Route::ALL`.
+    fn offers(&self, ask: Ask) -> Offers {
+        let of_engine = |cost: Cost| match self.options.engine {
+            Some(engine) if cost.engine != Some(engine) => Err(Reason::OtherEngine),
+            _ => Ok(cost),
+        };
+        Route::ALL.map(|route| {
+            let cost = match route {
+                Route::Gds => gds::usable(ask),
+                Route::Mapped => mapped::usable(self.runtime.facts(), ask),
+                Route::Buffered => buffered::usable(ask),
+                Route::Direct => direct::usable(self.runtime.facts(), ask),
+            };
+            cost.and_then(of_engine)
+        })
+    }
+
+    fn in_place(&self, ordinal: usize) -> Result<InPlace> {
+        let device = self.runtime.find_device(ordinal);
+        let device = device.map_err(|error| self.error(error.into()))?;
+        if !device.reach().registers_read_only {
+            let missing = Err(Reason::NoRegistration);
+            return Ok(InPlace { missing });
+        }
+        let missing = self.needs().zip(self.map.mapping.as_deref());
+        let missing = missing.map(|((needs, stat), mapping)| {
+            let registrations = self.runtime.registrations();
+            registrations.missing(mapping, needs, stat)
+        });
+        Ok(InPlace {
+            missing: missing.ok_or(Reason::NotMapped),
+        })
+    }
+
+    /// What would have to be registered for a device to read all in place.
+    pub(crate) fn offer_in_place(&self, ordinal: usize) -> Result<Missing> {
+        let stale = self.map.may_be_stale().then_some(Reason::MappingStale);
+        let missing = match stale {
+            Some(reason) => Err(reason),
+            None => self.in_place(ordinal)?.missing,
+        };
+        missing.map_err(|reason| self.refused(Route::Mapped, reason))
+    }
+
+    /// What the rows need to be registered, and the file as it is; `None` where nothing is mapped, or fstat
+    /// fails, which the read will tell.
+    pub(crate) fn needs(&self) -> Option<&(Needs, Stat)> {
+        let find = || {
+            let mapping = self.map.mapping.as_deref()?;
+            let stat = Stat::of(&self.map.file).ok()?;
+            let registrations = self.runtime.registrations();
+            Some((registrations.needs(mapping, self.in_file()), stat))
+        };
+        self.needs.get_or_init(find).as_ref()
     }
 
     /// What direct reads of these rows must be aligned to. Asked only where the route is named: the
@@ -74,7 +140,7 @@ impl Request<'_> {
     }
 
     /// The bytes of the file that the rows mean.
-    fn in_file(&self) -> impl Iterator<Item = ByteRange> {
+    pub(crate) fn in_file(&self) -> impl Iterator<Item = ByteRange> + Clone {
         let segments = self.rows.segments(Cursor::default(), self.bytes);
         segments.filter_map(|segment| segment.source.shifted(self.map.offset))
     }

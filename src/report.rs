@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::cuda::DeviceError;
 use crate::request::Route;
 
 /// The way a route moved the bytes, where it has several.
@@ -11,16 +12,38 @@ use crate::request::Route;
 pub enum Engine {
     /// `mapped`: `process_vm_readv` out of the process's own mapping.
     Copy,
+    /// `mapped`: the copy engine of a device, out of pages that are registered with it.
+    Dma,
+    /// `mapped`: a kernel of a device that gathers rows out of pages that are registered with it.
+    Kernel,
     /// `direct`: io_uring, many reads under way from one thread.
     IoUring,
     /// `direct`: pread, one read under way from each thread.
     Pread,
 }
 
+impl Engine {
+    /// All of them. The position in this array is the engine's index.
+    pub const ALL: [Self; 5] = [
+        Self::Copy,
+        Self::Dma,
+        Self::Kernel,
+        Self::IoUring,
+        Self::Pread,
+    ];
+
+    /// Whether a device reads the pages of the mapping itself.
+    pub(crate) fn is_in_place(self) -> bool {
+        matches!(self, Self::Dma | Self::Kernel)
+    }
+}
+
 impl std::fmt::Display for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Copy => "copy",
+            Self::Dma => "dma",
+            Self::Kernel => "kernel",
             Self::IoUring => "io_uring",
             Self::Pread => "pread",
         })
@@ -35,6 +58,20 @@ pub enum Reason {
     HostDestination,
     /// This version of gpumap does not have the route.
     NotBuilt,
+    /// Another engine was named.
+    OtherEngine,
+    /// The device reads no pages of files in place: its driver does not register mappings that cannot be
+    /// written to.
+    NoRegistration,
+    /// The bytes are few, and their pages not registered: that would take longer than reading them.
+    NotRegistered,
+    /// Registered pages would be more than may be, and what is registered is in use.
+    NoRoom {
+        /// The setting `GPUMAP_REGISTERED`.
+        most: u64,
+    },
+    /// The rows' numbers lie on the device, and only it looks at them.
+    NumbersOnDevice,
     /// Nothing is mapped: the map is empty.
     NotMapped,
     /// The file was changed since it was mapped, and lies on a stacked file system (overlayfs, FUSE),
@@ -88,6 +125,23 @@ impl std::fmt::Display for Reason {
                 f.write_str("it lands in device memory, and the destination is host memory")
             }
             Self::NotBuilt => f.write_str("this version does not have it"),
+            Self::OtherEngine => f.write_str("it would take another engine than the one named"),
+            Self::NoRegistration => f.write_str(
+                "the device's driver registers no mapping that cannot be written to \
+                 (CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED is 0)",
+            ),
+            Self::NotRegistered => f.write_str(
+                "the pages are not registered with the device, which takes longer than reading them; \
+                 register() them for many reads",
+            ),
+            Self::NoRoom { most } => write!(
+                f,
+                "more than the {most} bytes of GPUMAP_REGISTERED would be registered, and what is \
+                 registered is in use",
+            ),
+            Self::NumbersOnDevice => {
+                f.write_str("the rows' numbers lie on the device, which looks them up by itself")
+            }
             Self::NotMapped => f.write_str("the map is empty, so nothing is mapped"),
             Self::MappingStale => f.write_str(
                 "the file was changed since it was mapped, and on its stacked file system the \
@@ -138,16 +192,49 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// A route that failed before its first byte, and the route that took over.
-#[derive(Debug)]
+/// A way that was given up, and the one that took over for the bytes that were left.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fallback {
-    /// The route that failed.
+    /// The route that was given up.
     pub from: Route,
-    /// The route that moved the bytes.
+    /// Its engine.
+    pub from_engine: Option<Engine>,
+    /// The route that took over, which may be the same.
     pub to: Route,
-    /// Why it failed.
-    pub error: std::io::Error,
+    /// Its engine, for routes that have several.
+    pub to_engine: Option<Engine>,
+    /// Why.
+    pub hindrance: Hindrance,
+}
+
+/// What made a read give up a way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Hindrance {
+    /// The driver refused to register the pages.
+    #[error("{0}")]
+    Device(DeviceError),
+    /// There would be more registered pages than may be, and what is registered is in use.
+    #[error("{}", Reason::NoRoom { most: *most })]
+    NoRoom {
+        /// The setting `GPUMAP_REGISTERED`.
+        most: u64,
+    },
+    /// There is no mapping whose pages could be registered.
+    #[error("nothing is mapped")]
+    NotMapped,
+    /// Registering the first pages was slower than copying them, as where a file was cached by small reads
+    /// and lies in small folios.
+    #[error(
+        "registering its pages went at {bytes_per_second} bytes a second, and copying them gives some {otherwise}"
+    )]
+    Slow {
+        /// What registering gave, in bytes a second.
+        bytes_per_second: u64,
+        /// What copying is expected to give, in bytes a second.
+        otherwise: u64,
+    },
 }
 
 /// What one route did.
@@ -158,7 +245,7 @@ pub struct RouteUse {
     pub bytes: u64,
     /// Operations that it took: system calls, or reads given to io_uring.
     pub ops: u64,
-    /// The engine, for routes that have several.
+    /// The engine, for routes that have several; of several engines the last.
     pub engine: Option<Engine>,
 }
 
@@ -195,8 +282,8 @@ pub struct Report {
     pub rows: u64,
     /// From the call to its return.
     pub elapsed: Duration,
-    /// Routes that failed before their first byte. Neither `buffered` nor `mapped` falls back:
-    /// where they fail the read fails.
+    /// Ways that were given up. Only reading in place, by the engines `dma` and `kernel`, is: where another
+    /// fails the read fails.
     pub fallbacks: Vec<Fallback>,
     /// What was resident before; `None` unless measured and known.
     pub residency_before: Option<ResidentPages>,
@@ -206,6 +293,7 @@ pub struct Report {
     /// such, since nothing tells there whom they work for.
     pub storage_read_bytes: Option<u64>,
     pub(crate) routes: [RouteUse; Route::ALL.len()],
+    pub(crate) engines: [RouteUse; Engine::ALL.len()],
     pub(crate) reasons: [Option<Reason>; Route::ALL.len()],
 }
 
@@ -216,6 +304,12 @@ impl Report {
         Some(self.routes[route.index()]).filter(|used| used.ops > 0)
     }
 
+    /// What an engine did; `None` where it moved nothing.
+    #[must_use]
+    pub fn engine(&self, engine: Engine) -> Option<RouteUse> {
+        Some(self.engines[engine as usize]).filter(|used| used.ops > 0)
+    }
+
     /// Why a route was not taken; `None` for the one that was.
     #[must_use]
     pub fn reason(&self, route: Route) -> Option<Reason> {
@@ -223,10 +317,17 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, route: Route, moved: RouteUse) {
-        let used = &mut self.routes[route.index()];
-        used.bytes += moved.bytes;
-        used.ops += moved.ops;
-        used.engine = moved.engine.or(used.engine);
+        let of_engine = moved
+            .engine
+            .map(|engine| &mut self.engines[engine as usize]);
+        for used in of_engine
+            .into_iter()
+            .chain([&mut self.routes[route.index()]])
+        {
+            used.bytes += moved.bytes;
+            used.ops += moved.ops;
+            used.engine = moved.engine.or(used.engine);
+        }
         self.bytes += moved.bytes;
     }
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use bytemuck::AnyBitPattern;
 
-use crate::cuda::{DeviceBuffer, DeviceError, DeviceSliceMut};
+use crate::cuda::{DeviceBuffer, DeviceError, DeviceIndices, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::range::ByteRange;
+use crate::report::Engine;
 use crate::sys::HostSliceMut;
 
 /// How bytes travel.
@@ -72,6 +73,7 @@ impl std::str::FromStr for Route {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadOptions {
     pub(crate) route: Option<Route>,
+    pub(crate) engine: Option<Engine>,
     pub(crate) workers: Option<usize>,
     pub(crate) measure: bool,
 }
@@ -88,6 +90,23 @@ impl ReadOptions {
     #[must_use]
     pub fn route(mut self, route: impl Into<Option<Route>>) -> Self {
         self.route = route.into();
+        self
+    }
+
+    /// Takes this engine of the route that is named, or fails: a named engine never gives way to another.
+    /// Default: whichever is expected to be the fastest.
+    ///
+    /// ```no_run
+    /// use gpumap::{Engine, Mmap, ReadOptions, Route};
+    /// let gpu = gpumap::Runtime::global()?.device(0)?;
+    /// let mut weights = gpu.alloc(1 << 30)?;
+    /// let in_place = ReadOptions::new().route(Route::Mapped).engine(Engine::Dma);
+    /// Mmap::open("weights.bin")?.read_with(0..1 << 30, &mut weights, in_place)?;
+    /// # Ok::<(), gpumap::Error>(())
+    /// ```
+    #[must_use]
+    pub fn engine(mut self, engine: impl Into<Option<Engine>>) -> Self {
+        self.engine = engine.into();
         self
     }
 
@@ -143,8 +162,8 @@ pub(crate) mod sealed {
 pub enum Memory {
     /// Memory of the process.
     Host,
-    /// Memory of a GPU, whichever.
-    Device,
+    /// Memory of the GPU of this number.
+    Device(usize),
 }
 
 /// Borrowed memory that takes any bytes.
@@ -166,7 +185,7 @@ impl<'d> Landing<'d> {
     pub(crate) fn memory(&self) -> Memory {
         match self {
             Self::Host(_) => Memory::Host,
-            Self::Device(_) => Memory::Device,
+            Self::Device(slice) => Memory::Device(slice.ordinal()),
         }
     }
 
@@ -241,7 +260,8 @@ pub(crate) enum Rows<'r> {
     Indexed(Indices<'r>, u64),
 }
 
-/// Numbers of rows of one length, from 0 at the start of the map: `&[u32]` or `&[u64]`.
+/// Numbers of rows of one length, from 0 at the start of the map: `&[u32]` or `&[u64]`, or as many in memory
+/// of a device.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Indices<'r> {
@@ -249,6 +269,8 @@ pub enum Indices<'r> {
     U32(&'r [u32]),
     /// Wide ones.
     U64(&'r [u64]),
+    /// Either, on a device.
+    Device(DeviceIndices<'r>),
 }
 
 impl Indices<'_> {
@@ -258,6 +280,7 @@ impl Indices<'_> {
         match self {
             Self::U32(indices) => indices.len(),
             Self::U64(indices) => indices.len(),
+            Self::Device(indices) => indices.len(),
         }
     }
 
@@ -271,6 +294,8 @@ impl Indices<'_> {
         match self {
             Self::U32(indices) => indices[at].into(),
             Self::U64(indices) => indices[at],
+            // The host does not see them: no row has this number.
+            Self::Device(_) => u64::MAX,
         }
     }
 }
@@ -299,6 +324,25 @@ macro_rules! indices_from {
 }
 
 indices_from!(u32 => U32, u64 => U64);
+
+impl<'r> From<DeviceIndices<'r>> for Indices<'r> {
+    fn from(indices: DeviceIndices<'r>) -> Self {
+        Self::Device(indices)
+    }
+}
+
+/// Rows of one length, by number from row 0 on.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(feature = "cuda"),
+    expect(dead_code, reason = "only a device looks at them")
+)]
+pub(crate) struct RowNumbers<'r> {
+    pub(crate) indices: Indices<'r>,
+    pub(crate) row_bytes: u64,
+    /// All rows that there are, as bytes of the file.
+    pub(crate) table: ByteRange,
+}
 
 /// One row, or a part of one: bytes of the map that lie together and land together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -374,6 +418,18 @@ impl<'r> Rows<'r> {
             Self::Indexed(indices, row_bytes) => {
                 ByteRange::at(indices.get(at) * row_bytes, *row_bytes).unwrap_or_default()
             }
+        }
+    }
+
+    /// As numbers, where they are that, of the rows in a part of the file.
+    pub(crate) fn numbered(self, table: ByteRange) -> Option<RowNumbers<'r>> {
+        match self {
+            Self::Indexed(indices, row_bytes) => Some(RowNumbers {
+                indices,
+                row_bytes,
+                table,
+            }),
+            _ => None,
         }
     }
 

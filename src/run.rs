@@ -6,20 +6,21 @@ use std::sync::atomic::Ordering;
 
 use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
 use crate::error::{Error, Result};
+use crate::in_place;
 use crate::lock::lock;
 use crate::plan::{Piece, Plan};
 use crate::range::ByteRange;
 use crate::read::Request;
 use crate::report::{Engine, Report, RouteUse};
 use crate::request::{Landing, Route};
-use crate::route::{Failure, Source, buffered, direct, mapped};
+use crate::route::{Failure, buffered, direct, mapped};
 use crate::sys::{HostSliceMut, Moved, StorageReads};
 
-/// Moves the pieces, on the caller's thread and, where there are several, on parked threads.
+/// Moves what was asked for, as planned.
 pub(crate) fn run(
     request: &Request<'_>,
     plan: &Plan,
-    destination: Landing<'_>,
+    mut destination: Landing<'_>,
     report: &mut Report,
 ) -> Result<()> {
     if plan.pieces().is_empty() {
@@ -33,11 +34,31 @@ pub(crate) fn run(
             Some(shore.map_err(|error| request.error(error.into()))?)
         }
     };
+    let (Some(engine), Some(shore), Landing::Device(slice)) =
+        (in_place::engine(plan), &shore, &mut destination)
+    else {
+        return move_pieces(request, plan.pieces(), shore.as_ref(), destination, report);
+    };
+    let left = in_place::run(request, engine, shore, slice, report)?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    move_pieces(request, &left, Some(shore), destination, report)
+}
+
+/// On the caller's thread and, where there are several pieces, on parked threads.
+fn move_pieces(
+    request: &Request<'_>,
+    pieces: &[Piece],
+    shore: Option<&Shore>,
+    destination: Landing<'_>,
+    report: &mut Report,
+) -> Result<()> {
     let run = Run {
         request,
-        shore: shore.as_ref(),
+        shore,
         feed: Mutex::new(Feed {
-            pieces: plan.pieces(),
+            pieces,
             rest: destination,
         }),
         outcome: Mutex::new(Outcome {
@@ -48,8 +69,8 @@ pub(crate) fn run(
     if request.options.measure {
         lock(&run.outcome).report.storage_read_bytes = Some(0);
     }
-    if plan.pieces().len() > 1 {
-        let engine = plan.pieces()[0].engine;
+    if pieces.len() > 1 {
+        let engine = pieces[0].engine;
         let workers = match engine {
             Some(Engine::Pread) => request.runtime.io_workers(),
             _ => request.runtime.workers(),
@@ -61,9 +82,9 @@ pub(crate) fn run(
         let threads = workers.limit().min(enough);
         let threads = request.options.workers.unwrap_or(threads);
         let useful = match &shore {
-            None => plan.pieces().len(),
+            None => pieces.len(),
             // More would wait for lanes, and the read for them.
-            Some(_) => request.runtime.lanes_at_most().min(plan.pieces().len()),
+            Some(_) => request.runtime.lanes_at_most().min(pieces.len()),
         };
         workers.share(threads.min(useful), &|| run.work());
     } else {
@@ -80,14 +101,17 @@ pub(crate) fn run(
 }
 
 /// Where bytes leave the host's memory.
-struct Shore {
-    device: Device,
+pub(crate) struct Shore {
+    pub(crate) device: Device,
     /// From when on the destination may be written to.
-    ready: Ready,
+    pub(crate) ready: Ready,
 }
 
 impl Shore {
-    fn of(request: &Request<'_>, destination: &DeviceSliceMut<'_>) -> Result<Self, DeviceError> {
+    pub(crate) fn of(
+        request: &Request<'_>,
+        destination: &DeviceSliceMut<'_>,
+    ) -> Result<Self, DeviceError> {
         let device = request.runtime.find_device(destination.ordinal())?;
         let ready = Ready::of(&device, destination)?;
         Ok(Self { device, ready })
@@ -212,11 +236,7 @@ impl<'d> Run<'_, 'd> {
         moved: &mut Moved,
     ) -> Result<Option<Engine>, Failure> {
         let Request { runtime, map, .. } = self.request;
-        let source = Source {
-            file: &map.file,
-            mapping: map.mapping.as_ref(),
-            offset: map.offset,
-        };
+        let source = map.source();
         let segments = self
             .request
             .rows

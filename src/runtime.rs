@@ -12,6 +12,7 @@ use crate::facts::Facts;
 use crate::lock::lock;
 use crate::mmap::{Mapped, Mmap, MmapOptions};
 use crate::pool::{Lent, Pool};
+use crate::registrations::Registrations;
 use crate::rings::Rings;
 use crate::settings::{SettingError, Settings};
 use crate::staging::Staging;
@@ -50,6 +51,7 @@ struct Inner {
     /// Reads that are submitted and not done.
     submitted: Arc<AtomicUsize>,
     rings: Rings,
+    registrations: Registrations,
     maps: Mutex<HashMap<Identity, Vec<Weak<Mapped>>>>,
 }
 
@@ -90,6 +92,7 @@ impl RuntimeBuilder {
             devices: Mutex::default(),
             lanes: Pool::new(settings.lanes()),
             submitted: Arc::default(),
+            registrations: Registrations::new(settings.chunk_bytes(), settings.registered_bytes()),
             maps: Mutex::default(),
             settings,
         };
@@ -168,6 +171,23 @@ impl Runtime {
         let lanes = self.inner.lanes.release();
         let pinned: u64 = lanes.iter().map(Lane::bytes).sum();
         self.inner.staging.release() + pinned
+    }
+
+    /// Unregisters the pages of files that devices read in place, and that no read or view uses right now;
+    /// the bytes that were. They are registered again when needed. Until then they can be evicted.
+    pub fn release_registrations(&self) -> u64 {
+        self.inner.registrations.release()
+    }
+
+    /// Bytes of files that are registered with devices (setting `GPUMAP_REGISTERED`): pages of the page cache
+    /// that stay there meanwhile.
+    #[must_use]
+    pub fn registered_bytes(&self) -> u64 {
+        self.inner.registrations.bytes()
+    }
+
+    pub(crate) fn registrations(&self) -> &Registrations {
+        &self.inner.registrations
     }
 
     /// A place among the reads that are submitted; `None` at the bound.

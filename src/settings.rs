@@ -39,7 +39,7 @@ pub struct Key {
 }
 
 /// Every key. The order is that of the README's table.
-pub static KEYS: [Key; 10] = [
+pub static KEYS: [Key; 12] = [
     Key {
         name: "GPUMAP_ROUTE",
         default: "auto",
@@ -109,6 +109,36 @@ pub static KEYS: [Key; 10] = [
             Some(())
         },
         show: |s| s.pinned_bytes.to_string(),
+    },
+    Key {
+        name: "GPUMAP_CHUNK",
+        default: "64MiB",
+        unit: "bytes",
+        accepted: "64KiB to 1GiB",
+        doc: "what of a file is registered with a device at once, for it to read in place",
+        store: |s, text| {
+            s.chunk_bytes = within(parse_bytes(text)?, 64 << 10, 1 << 30)?;
+            Some(())
+        },
+        show: |s| s.chunk_bytes.to_string(),
+    },
+    Key {
+        name: "GPUMAP_REGISTERED",
+        default: "auto",
+        unit: "bytes",
+        accepted: "auto (a quarter of the memory of the machine, or of its control group's) or 0 to 64TiB",
+        doc: "the most that is kept registered with devices, and so in the page cache; the least recently used is released",
+        store: |s, text| {
+            s.registered_bytes = match text {
+                "auto" => None,
+                bytes => Some(within(parse_bytes(bytes)?, 0, 64 << 40)?),
+            };
+            Some(())
+        },
+        show: |s| {
+            s.registered_bytes
+                .map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string())
+        },
     },
     Key {
         name: "GPUMAP_SUBMITTED",
@@ -201,6 +231,8 @@ pub struct Settings {
     piece_bytes: u64,
     staging_bytes: u64,
     pinned_bytes: u64,
+    chunk_bytes: u64,
+    registered_bytes: Option<u64>,
     submitted: usize,
     depth: u32,
     merge_gap: u64,
@@ -229,6 +261,8 @@ impl Default for Settings {
             piece_bytes: 0,
             staging_bytes: 0,
             pinned_bytes: 0,
+            chunk_bytes: 0,
+            registered_bytes: None,
             submitted: 0,
             depth: 0,
             merge_gap: 0,
@@ -351,6 +385,18 @@ impl Settings {
     /// How many threads can have pinned slots at once.
     pub(crate) fn lanes(&self) -> u64 {
         self.pinned_bytes / (PINNED_SLOTS as u64 * self.pinned_slot_bytes())
+    }
+
+    /// `GPUMAP_CHUNK`: bytes of a file that are registered with a device at once.
+    #[must_use]
+    pub const fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    /// `GPUMAP_REGISTERED`: the most bytes that are kept registered; `None` means automatic.
+    #[must_use]
+    pub const fn registered_bytes(&self) -> Option<u64> {
+        self.registered_bytes
     }
 
     /// `GPUMAP_SUBMITTED`: the most reads that are submitted and not done.

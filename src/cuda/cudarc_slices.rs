@@ -1,11 +1,12 @@
 //! Memory that cudarc allocated, as a destination.
 
 use bytemuck::AnyBitPattern;
-use cudarc::driver::{CudaSlice, CudaViewMut, DevicePtrMut, DeviceSlice};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice};
 
 use super::driver::{DeviceError, Result};
+use super::indices::DeviceIndices;
 use super::memory::DeviceSliceMut;
-use crate::request::{Landing, sealed};
+use crate::request::{Indices, Landing, sealed};
 
 /// The bytes, to be written to when the slice's own stream has done what is on it, and what cudarc
 /// knows to be under way on other streams.
@@ -47,4 +48,47 @@ impl<T: AnyBitPattern> sealed::Landing for CudaViewMut<'_, T> {
     fn landing(&mut self) -> Result<Landing<'_>> {
         landing(self)
     }
+}
+
+/// Whatever of cudarc holds numbers of these types one after another.
+macro_rules! indices_from {
+    ($($kind:ty => $wide:expr),*) => {$(
+        impl<'r> From<&'r CudaSlice<$kind>> for Indices<'r> {
+            fn from(slice: &'r CudaSlice<$kind>) -> Self {
+                indices(slice, $wide)
+            }
+        }
+
+        impl<'r> From<&'r CudaView<'_, $kind>> for Indices<'r> {
+            fn from(view: &'r CudaView<'_, $kind>) -> Self {
+                indices(view, $wide)
+            }
+        }
+    )*};
+}
+
+indices_from!(u32 => false, u64 => true);
+
+fn indices<T>(slice: &impl DevicePtr<T>, wide: bool) -> Indices<'_> {
+    let stream = slice.stream();
+    // This lets the slice's stream wait for what is written to it on others. Where that fails cudarc keeps
+    // the error for whoever asks the context next, which the gather does, for its destination.
+    let (address, recorded) = slice.device_ptr(stream);
+    drop(recorded);
+    let context = stream.context();
+    let (count, ordinal) = (slice.len(), context.ordinal());
+    let after = Some(stream.cu_stream().cast());
+    // SAFETY: cudarc's slice is borrowed while the numbers live, and with it its stream and memory; what
+    // writes to it has been put on that stream.
+    let indices = unsafe {
+        DeviceIndices::new(
+            context.cu_ctx().cast(),
+            ordinal,
+            address,
+            count,
+            wide,
+            after,
+        )
+    };
+    Indices::Device(indices)
 }

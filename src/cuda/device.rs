@@ -1,9 +1,10 @@
 //! [`Device`]: one GPU, by its primary context.
 
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::driver::{DeviceError, Driver, Handle, Result};
+use super::kernels::Kernels;
 use super::memory::DeviceBuffer;
 use crate::sys::Home;
 
@@ -28,14 +29,33 @@ struct Inner {
     ordinal: usize,
     device: c_int,
     context: Handle,
+    reach: Reach,
+    /// Loaded when first needed.
+    kernels: OnceLock<Kernels>,
     /// The driver works in this process alone.
     home: Home,
+}
+
+/// What memory of the host a device reads by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reach {
+    /// Pages of a mapping that cannot be written to, once they are registered.
+    pub(crate) registers_read_only: bool,
+    /// All memory of the process, at the same addresses.
+    pub(crate) pageable: bool,
+    /// Whether registered memory lies at the host's addresses.
+    same_addresses: bool,
 }
 
 // SAFETY: the handle is a name for the driver, which takes it on any thread.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
+
+/// Attributes, by their numbers in the driver's interface.
+const READ_ONLY_HOST_REGISTER: c_int = 113;
+const PAGEABLE_MEMORY_ACCESS: c_int = 88;
+const SAME_ADDRESSES: c_int = 91;
 
 /// The device's context, current to this thread until dropped; then the one before is again.
 #[derive(Debug)]
@@ -71,11 +91,24 @@ impl Device {
         // SAFETY: it writes one handle; released once, in `Inner::drop`.
         unsafe { driver.retain_primary(&raw mut context, device) }?;
         let home = Home::here();
+        let is_so = |number| {
+            let mut value = 0;
+            // SAFETY: it writes one number. An attribute that an old driver does not know is absent.
+            let told = unsafe { driver.device_attribute(&raw mut value, number, device) };
+            told.is_ok() && value != 0
+        };
+        let reach = Reach {
+            registers_read_only: is_so(READ_ONLY_HOST_REGISTER),
+            pageable: is_so(PAGEABLE_MEMORY_ACCESS),
+            same_addresses: is_so(SAME_ADDRESSES),
+        };
         let inner = Inner {
             driver,
             ordinal,
             device,
             context,
+            reach,
+            kernels: OnceLock::new(),
             home,
         };
         Ok(Self {
@@ -140,6 +173,29 @@ impl Device {
         Ok(DeviceBuffer::new(self, len)?)
     }
 
+    pub(crate) fn reach(&self) -> Reach {
+        self.inner.reach
+    }
+
+    pub(super) fn reads_at_host_addresses(&self) -> bool {
+        self.inner.reach.same_addresses
+    }
+
+    /// The kernels, loaded the first time, which takes some tenths of a second where the driver has not
+    /// kept them from before. The context must be current.
+    pub(super) fn kernels(&self) -> Result<&Kernels> {
+        let loaded = &self.inner.kernels;
+        if let Some(kernels) = loaded.get() {
+            return Ok(kernels);
+        }
+        let made = Kernels::load(self.driver())?;
+        if let Err(second) = loaded.set(made) {
+            // SAFETY: another thread was faster; nobody has used these.
+            unsafe { second.unload(self.driver()) };
+        }
+        Ok(loaded.get_or_init(|| unreachable!("set above")))
+    }
+
     pub(super) fn driver(&self) -> &Driver {
         &self.inner.driver
     }
@@ -185,11 +241,31 @@ impl Drop for Bound<'_> {
     }
 }
 
+impl Inner {
+    /// Before the context goes, which others may go on using.
+    fn unload_kernels(&self) {
+        let Some(kernels) = self.kernels.get() else {
+            return;
+        };
+        let driver = &self.driver;
+        let mut before = std::ptr::null_mut();
+        // SAFETY: it writes one handle.
+        let _ = unsafe { driver.get_current(&raw mut before) };
+        // SAFETY: the context is still retained.
+        if unsafe { driver.set_current(self.context) }.is_ok() {
+            let _bound = Bound { driver, before };
+            // SAFETY: whoever used them held the device until they were done.
+            unsafe { kernels.unload(driver) };
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;
         }
+        self.unload_kernels();
         // SAFETY: retained once, in `Device::open`.
         let _ = unsafe { self.driver.release_primary(self.device) };
     }

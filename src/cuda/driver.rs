@@ -60,6 +60,14 @@ pub enum DeviceError {
         /// The buffer's length in bytes.
         len: u64,
     },
+    /// Bytes of a file that are not registered where they must be; a mistake of this crate.
+    #[error(
+        "bytes {}..{} of the file are not registered with the device; read them by another route", range.start, range.end
+    )]
+    NotMapped {
+        /// The bytes, as file offsets.
+        range: Range<u64>,
+    },
     /// So much memory of a device cannot be had.
     #[error(
         "{len} bytes of gpu:{ordinal} cannot be had (cuMemAlloc), {free} are free; free memory, or ask for less"
@@ -192,6 +200,27 @@ functions! {
     event_destroy = cuEventDestroy_v2(event: Handle);
     event_record = cuEventRecord(event: Handle, stream: Handle);
     event_synchronize = cuEventSynchronize(event: Handle);
+    host_register = cuMemHostRegister_v2(address: *mut c_void, len: usize, flags: c_uint);
+    host_unregister = cuMemHostUnregister(address: *mut c_void);
+    host_device_pointer = cuMemHostGetDevicePointer_v2(address: *mut u64, host: *mut c_void, flags: c_uint);
+    module_load = cuModuleLoadData(module: *mut Handle, image: *const c_void);
+    module_unload = cuModuleUnload(module: Handle);
+    module_function = cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char);
+    launch = cuLaunchKernel(
+        function: Handle,
+        blocks: c_uint,
+        blocks_y: c_uint,
+        blocks_z: c_uint,
+        threads: c_uint,
+        threads_y: c_uint,
+        threads_z: c_uint,
+        shared_bytes: c_uint,
+        stream: Handle,
+        arguments: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    );
+    stream_is_capturing = cuStreamIsCapturing(stream: Handle, status: *mut c_int);
+    event_query = cuEventQuery(event: Handle);
     error_name = cuGetErrorName(code: c_int, name: *mut *const c_char);
     error_text = cuGetErrorString(code: c_int, text: *mut *const c_char);
 }

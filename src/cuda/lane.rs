@@ -2,11 +2,14 @@
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use super::device::Device;
 use super::driver::{DeviceError, Handle, Result};
-use super::memory::DeviceSliceMut;
+use super::indices::DeviceIndices;
+use super::memory::{DeviceBuffer, DeviceSliceMut};
 use super::pinned::PinnedBuffer;
+use super::registered::Registered;
 use crate::settings::{LEAST_PINNED_SLOT, PINNED_SLOTS};
 
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream, nor that for it.
@@ -23,7 +26,7 @@ pub(super) struct Stream {
 
 /// An event, destroyed at drop.
 #[derive(Debug)]
-struct Event {
+pub(super) struct Event {
     device: Device,
     handle: Handle,
 }
@@ -71,7 +74,7 @@ impl Drop for Stream {
 
 impl Event {
     /// The device's context must be current.
-    fn new(device: &Device) -> Result<Self> {
+    pub(super) fn new(device: &Device) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: it writes one handle; destroyed once, at drop.
         unsafe { device.driver().event_create(&raw mut handle, NO_TIMING) }?;
@@ -83,12 +86,12 @@ impl Event {
 
     /// # Safety
     /// The stream lives.
-    unsafe fn record(&self, stream: Handle) -> Result<()> {
+    pub(super) unsafe fn record(&self, stream: Handle) -> Result<()> {
         // SAFETY: the event lives; the stream as the caller says.
         unsafe { self.device.driver().event_record(self.handle, stream) }
     }
 
-    fn synchronize(&self) -> Result<()> {
+    pub(super) fn synchronize(&self) -> Result<()> {
         // SAFETY: the event lives.
         unsafe { self.device.driver().event_synchronize(self.handle) }
     }
@@ -104,7 +107,7 @@ impl Drop for Event {
     }
 }
 
-/// The moment from which a destination may be written to.
+/// The moment from which memory of a device may be touched.
 #[derive(Debug)]
 pub(crate) struct Ready {
     event: Option<Event>,
@@ -113,18 +116,43 @@ pub(crate) struct Ready {
 impl Ready {
     /// Marks where the destination's own stream is now.
     pub(crate) fn of(device: &Device, destination: &DeviceSliceMut<'_>) -> Result<Self> {
-        if destination.context != device.context() {
-            let ordinal = destination.ordinal;
+        // SAFETY: whoever made the destination said that its stream lives.
+        unsafe { Self::after(device, destination.context, destination.after) }
+    }
+
+    /// Marks where the stream of the numbers is now.
+    pub(crate) fn of_indices(device: &Device, indices: &DeviceIndices<'_>) -> Result<Self> {
+        // SAFETY: as above.
+        unsafe { Self::after(device, indices.context, indices.after) }
+    }
+
+    /// # Safety
+    /// The stream lives.
+    unsafe fn after(device: &Device, context: Handle, after: Option<Handle>) -> Result<Self> {
+        if context != device.context() {
+            let ordinal = device.ordinal();
             return Err(DeviceError::OtherContext { ordinal });
         }
-        let Some(after) = destination.after else {
+        let Some(after) = after else {
             return Ok(Self { event: None });
         };
         let _bound = device.bind()?;
         let event = Event::new(device)?;
-        // SAFETY: whoever made the destination said that its stream lives.
+        // SAFETY: as the caller says.
         unsafe { event.record(after) }?;
         Ok(Self { event: Some(event) })
+    }
+}
+
+impl Ready {
+    /// Lets a stream begin nothing more before.
+    pub(super) fn before(&self, device: &Device, stream: &Stream) -> Result<()> {
+        let Some(event) = &self.event else {
+            return Ok(());
+        };
+        let _bound = device.bind()?;
+        // SAFETY: both live.
+        unsafe { device.driver().stream_wait(stream.handle, event.handle, 0) }
     }
 }
 
@@ -138,10 +166,12 @@ struct Slot {
 /// Carries bytes to a device in slots of pinned memory: a few are copied while the next is filled.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    device: Device,
-    stream: Stream,
+    pub(super) device: Device,
+    pub(super) stream: Stream,
     /// Dropped unless `lost`.
     slots: ManuallyDrop<Vec<Slot>>,
+    /// Memory of the device for its own work, made when first needed. Dropped unless `lost`.
+    pub(super) scratch: ManuallyDrop<Option<DeviceBuffer>>,
     /// Whether copies may be under way for ever, as far as the driver tells.
     lost: bool,
 }
@@ -161,6 +191,7 @@ impl Lane {
                         device: device.clone(),
                         stream,
                         slots: ManuallyDrop::new(slots),
+                        scratch: ManuallyDrop::new(None),
                         lost: false,
                     });
                 }
@@ -183,20 +214,15 @@ impl Lane {
 
     /// Begins to carry bytes to a destination that may be written to from `ready` on.
     pub(crate) fn begin<'d>(&mut self, ready: &'d Ready) -> Result<Crossing<'_, 'd>> {
-        if let Some(event) = &ready.event {
-            let _bound = self.device.bind()?;
-            // SAFETY: both live.
-            unsafe {
-                self.device
-                    .driver()
-                    .stream_wait(self.stream.handle, event.handle, 0)
-            }?;
-        }
-        Ok(Crossing {
+        let crossing = Crossing {
             lane: self,
             destination: PhantomData,
             copies: 0,
-        })
+            busy: false,
+            held: Vec::new(),
+        };
+        crossing.wait_for(ready)?;
+        Ok(crossing)
     }
 }
 
@@ -205,6 +231,8 @@ impl Drop for Lane {
         if !self.lost {
             // SAFETY: dropped here and nowhere else.
             unsafe { ManuallyDrop::drop(&mut self.slots) };
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.scratch) };
         }
     }
 }
@@ -240,17 +268,27 @@ impl Slot {
 /// must not be forgotten.
 #[derive(Debug)]
 pub(crate) struct Crossing<'l, 'd> {
-    lane: &'l mut Lane,
+    pub(super) lane: &'l mut Lane,
     destination: PhantomData<&'d ()>,
-    /// Copies begun since nothing was under way. An event stands behind each but the last: the end of
-    /// a crossing waits for that without one, and so a small read needs none at all.
-    copies: usize,
+    /// Copies out of slots, or kernels that read them, begun since nothing was under way. An event stands
+    /// behind each but the last: the end of a crossing waits for that without one, and so a small read needs
+    /// none at all.
+    pub(super) copies: usize,
+    /// Whether anything may be under way.
+    pub(super) busy: bool,
+    /// What is under way reads them.
+    pub(super) held: Vec<Arc<Registered>>,
 }
 
 impl<'d> Crossing<'_, 'd> {
     /// Bytes that one slot takes.
     pub(crate) fn slot_bytes(&self) -> u64 {
         self.lane.slots[0].bytes.len() as u64
+    }
+
+    /// Begins nothing more before this.
+    pub(crate) fn wait_for(&self, ready: &'d Ready) -> Result<()> {
+        ready.before(&self.lane.device, &self.lane.stream)
     }
 
     /// Fills a slot, as soon as one is free, and begins to copy it: as many bytes as the destination
@@ -260,13 +298,30 @@ impl<'d> Crossing<'_, 'd> {
         to: DeviceSliceMut<'d>,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Lane {
-            device,
-            stream,
-            slots,
-            ..
-        } = &mut *self.lane;
+        let device = self.lane.device.clone();
         let _bound = device.bind()?;
+        let slot = self.free_slot()?;
+        let len = usize::try_from(to.len())
+            .unwrap_or(usize::MAX)
+            .min(slot.len());
+        fill(&mut slot.as_mut_slice()[..len])?;
+        let from = slot.start().cast();
+        self.copies += 1;
+        self.busy = true;
+        // SAFETY: `len` bytes are on both sides. The slot is not touched before a wait for this copy,
+        // and the destination is borrowed until `finish`, or the drop, has waited.
+        let copied = unsafe {
+            device
+                .driver()
+                .copy_to_device(to.address(), from, len, self.lane.stream.handle)
+        };
+        Ok(copied?)
+    }
+
+    /// The next slot, once nothing reads it any more. Whoever begins something that does counts it in
+    /// `copies`.
+    pub(super) fn free_slot(&mut self) -> Result<&mut PinnedBuffer> {
+        let Lane { stream, slots, .. } = &mut *self.lane;
         if let Some(last) = self.copies.checked_sub(1) {
             slots[last % PINNED_SLOTS].mark(stream)?;
         }
@@ -274,33 +329,23 @@ impl<'d> Crossing<'_, 'd> {
         if self.copies >= PINNED_SLOTS {
             slot.copied.synchronize()?;
         }
-        let len = usize::try_from(to.len())
-            .unwrap_or(usize::MAX)
-            .min(slot.bytes.len());
-        fill(&mut slot.bytes.as_mut_slice()[..len])?;
-        let from = slot.bytes.start().cast();
-        self.copies += 1;
-        // SAFETY: `len` bytes are on both sides. The slot is not touched before a wait for this copy,
-        // and the destination is borrowed until `finish`, or the drop, has waited.
-        let copied = unsafe {
-            device
-                .driver()
-                .copy_to_device(to.address(), from, len, stream.handle)
-        };
-        Ok(copied?)
+        Ok(&mut slot.bytes)
     }
 
-    /// Waits for every copy.
+    /// Waits for everything.
     pub(crate) fn finish(mut self) -> Result<()> {
-        self.wait()
+        self.settle()
     }
 
-    fn wait(&mut self) -> Result<()> {
-        if self.copies > 0 {
+    /// The same, to go on afterwards.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        if self.busy {
             let _bound = self.lane.device.bind()?;
             self.lane.stream.synchronize()?;
+            self.busy = false;
             self.copies = 0;
         }
+        self.held.clear();
         Ok(())
     }
 }
@@ -308,8 +353,11 @@ impl<'d> Crossing<'_, 'd> {
 impl Drop for Crossing<'_, '_> {
     fn drop(&mut self) {
         // Fails only where the context is lost, and with it all that was under way; should it not
-        // be, the slots must not be used again.
-        self.lane.lost |= self.wait().is_err();
+        // be, what it reads must neither be used again nor freed.
+        if self.settle().is_err() {
+            self.lane.lost = true;
+            std::mem::forget(std::mem::take(&mut self.held));
+        }
     }
 }
 

@@ -10,11 +10,20 @@
 mod cudarc_slices;
 mod device;
 mod driver;
+mod gather;
+mod indices;
+mod kernels;
 mod lane;
 mod memory;
 mod pinned;
+mod registered;
+mod sources;
 
 pub use device::Device;
 pub use driver::DeviceError;
+pub(crate) use gather::{LEAST_UNORDERED, WINDOW_SHIFT};
+pub use indices::DeviceIndices;
 pub(crate) use lane::{Crossing, Lane, Ready};
 pub use memory::{DeviceBuffer, DeviceSliceMut};
+pub(crate) use registered::Registered;
+pub(crate) use sources::Sources;

@@ -125,7 +125,8 @@ impl Options {
 
     /// Drops every page that the target's bytes touch, and tells what stayed and why.
     ///
-    /// Takes down the page tables of this runtime's own maps of the file (never other mappings),
+    /// Unregisters what this runtime has registered of the file with devices, takes down the page tables of
+    /// its own maps of it (never other mappings),
     /// writes dirty pages to storage, drops, counts, and goes on while that helps.
     ///
     /// # Errors
@@ -191,6 +192,8 @@ fn in_motion(now: &Residency) -> bool {
 
 /// One round of what drops clean, unmapped pages.
 fn drop_once(opened: &Opened) -> Result<()> {
+    let registrations = opened.runtime.registrations();
+    registrations.release_file(opened.stat.identity);
     for map in opened.runtime.maps_of(opened.stat.identity) {
         if let Some(mapping) = &map.mapping {
             // Refused where the mapping is locked in memory: its pages stay, and are counted.

@@ -122,6 +122,15 @@ pub(super) fn of(facts: &Facts, tree: &Tree) -> Machine {
     }
 }
 
+/// Memory that this process may use; 0 where that cannot be told.
+pub(super) fn memory(tree: &Tree) -> u64 {
+    let total = tree.fact("/proc/meminfo", total_memory).value.unwrap_or(0);
+    match cgroup::memory(tree).0.value {
+        Some(Limit::At(limit)) => limit.min(total),
+        _ => total,
+    }
+}
+
 fn kernel() -> Fact<String> {
     match nix::sys::utsname::uname() {
         Ok(name) => Fact::known(name.release().to_string_lossy().into_owned(), "uname"),

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::options::Shape;
 use crate::error::{Error, Result};
@@ -10,6 +10,7 @@ use crate::facts::{self, DirectFile};
 use crate::range::ByteRange;
 use crate::report::Reason;
 use crate::residency::Counter;
+use crate::route::Source;
 use crate::runtime::Runtime;
 use crate::sys::{self, FileSystem, Mapping, Stat};
 use crate::target::{Opened, Target};
@@ -26,7 +27,7 @@ pub(crate) struct Mapped {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     /// None where the map is empty.
-    pub(crate) mapping: Option<Mapping>,
+    pub(crate) mapping: Option<Arc<Mapping>>,
     /// Opened when the route `direct` is first named.
     direct: OnceLock<DirectFile>,
     /// For the list of maps that it was put on.
@@ -41,11 +42,9 @@ impl Mapped {
         let mapping = if bytes.is_empty() {
             None
         } else {
-            Some(
-                shape
-                    .map(&file, bytes)
-                    .map_err(|e| Error::system(&path, "mmap", e))?,
-            )
+            let mapping = shape.map(&file, bytes);
+            let mapping = mapping.map_err(|error| Error::system(&path, "mmap", error))?;
+            Some(Arc::new(mapping))
         };
         Ok(Self {
             file,
@@ -58,6 +57,16 @@ impl Mapped {
             direct: OnceLock::new(),
             runtime: runtime.clone(),
         })
+    }
+
+    /// What routes read from.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source {
+            file: &self.file,
+            mapping: self.mapping.as_deref(),
+            offset: self.offset,
+            len: self.len,
+        }
     }
 
     /// Whether the mapping may show another file than the descriptor reads. On overlayfs a file
@@ -103,6 +112,9 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        if let Some(mapping) = &self.mapping {
+            self.runtime.registrations().forget(mapping);
+        }
         self.runtime.forget_gone(self.stat.identity);
     }
 }

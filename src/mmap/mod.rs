@@ -7,16 +7,18 @@ mod options;
 use std::fs::File;
 use std::ops::{Range, RangeBounds};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
+use crate::cuda::{Device, DeviceError, DeviceIndices};
 use crate::error::{Error, Result};
+use crate::in_place;
 use crate::pending::{self, Pending, Refused};
 use crate::plan::Plan;
 use crate::range::{ByteRange, ends};
 use crate::read::Request;
 use crate::report::Report;
-use crate::request::{Destination, Indices, Landing, Memory, ReadOptions, Rows};
+use crate::request::{Destination, Indices, Landing, Memory, ReadOptions, Route, Rows};
 use crate::runtime::Runtime;
 use crate::sys;
 
@@ -173,10 +175,7 @@ impl Mmap {
             None => Ok(()),
         };
         let landing = may.and_then(|()| destination.landing());
-        landing.map_err(|source| Error::Device {
-            path: Some(self.path().to_owned()),
-            source,
-        })
+        landing.map_err(|source| self.device_error(source))
     }
 
     /// Reads a range into a new vector.
@@ -327,6 +326,11 @@ impl Mmap {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// The numbers may lie on a device, as [`DeviceIndices`](crate::DeviceIndices) or cudarc's `CudaSlice` and
+    /// `CudaView` of `u32` or `u64`. Where the map is registered with that device
+    /// ([`register`](Self::register)) and the rows land there, the device looks them up by itself; else they
+    /// are copied to the host first.
+    ///
     /// # Errors
     /// Those of [`gather`](Self::gather).
     #[doc(alias = "take")]
@@ -350,9 +354,75 @@ impl Mmap {
         destination: &mut D,
         options: ReadOptions,
     ) -> Result<Report> {
-        let (rows, bytes) = Rows::indexed(indices.into(), row_bytes, self.len(), self.path())?;
+        let indices = indices.into();
+        if let Indices::Device(on_device) = indices {
+            return self.gather_numbered(on_device, row_bytes, destination, options);
+        }
+        let (rows, bytes) = Rows::indexed(indices, row_bytes, self.len(), self.path())?;
         self.request(rows, bytes, options)
             .read(self.landing(destination)?)
+    }
+
+    /// Rows whose numbers the host does not see.
+    fn gather_numbered<D: Destination + ?Sized>(
+        &self,
+        indices: DeviceIndices<'_>,
+        row_bytes: u64,
+        destination: &mut D,
+        options: ReadOptions,
+    ) -> Result<Report> {
+        let device = self.runtime.find_device(indices.ordinal());
+        let device = device.map_err(|error| self.device_error(error))?;
+        if let Landing::Device(to) = self.landing(destination)? {
+            // Any row may be meant.
+            let rows = self.len().checked_div(row_bytes).unwrap_or(0);
+            let table = Rows::One(ByteRange::at(0, rows * row_bytes).unwrap_or_default());
+            let request = self.request(table, rows * row_bytes, options);
+            if let Some(report) = in_place::gather(&request, &device, indices, row_bytes, to)? {
+                return Ok(report);
+            }
+        }
+        // Also where a number means no row: the host tells which.
+        let copy = indices.to_host(&device);
+        let copy = copy.map_err(|error| self.device_error(error))?;
+        self.gather_rows_with(copy.as_indices(), row_bytes, destination, options)
+    }
+
+    fn device_error(&self, source: DeviceError) -> Error {
+        Error::Device {
+            path: Some(self.path().to_owned()),
+            source,
+        }
+    }
+
+    /// Registers the pages of a range with a device, which then reads them in place: reads into its memory by
+    /// the route `mapped` take no work of the CPU. Those that are not cached are read in first, and none can
+    /// be evicted while they are registered. The runtime keeps them, within the setting
+    /// `GPUMAP_REGISTERED`, until it is told otherwise ([`Runtime::release_registrations`]) or the map goes; it
+    /// registers them anew where the file was changed. Other devices read them too. The bytes that are
+    /// registered of the range.
+    ///
+    /// ```no_run
+    /// let rt = gpumap::Runtime::global()?;
+    /// let gpu = rt.device(0)?;
+    /// let table = rt.open("embeddings.f32")?;
+    /// table.register(&gpu, ..)?;
+    /// let mut rows = gpu.alloc(1000 * 256)?;
+    /// table.gather_rows(&vec![7u32; 1000], 256, &mut rows)?;
+    /// # Ok::<(), gpumap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Device`] where the driver refuses, and [`Error::Route`] where the
+    /// device does not do such things, or more would be registered than may be.
+    #[doc(alias = "cuMemHostRegister")]
+    pub fn register(&self, device: &Device, range: impl RangeBounds<u64>) -> Result<u64> {
+        let range = self.resolve(range)?;
+        let options = ReadOptions::new().route(Route::Mapped);
+        in_place::register(
+            &self.request(Rows::One(range), range.len(), options),
+            device,
+        )
     }
 
     /// What [`read_with`](Self::read_with) would do to read into host memory, without doing it.
@@ -363,22 +433,20 @@ impl Mmap {
         self.plan_to(Memory::Host, range, options)
     }
 
-    /// [`plan`](Self::plan) for a destination in this memory. No device is asked, and none needed.
+    /// [`plan`](Self::plan) for a destination in this memory.
     ///
-    /// ```
-    /// use gpumap::{Memory, Mmap, ReadOptions, Reason, Route};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let path = dir.path().join("weights.bin");
-    /// # std::fs::write(&path, [7u8; 10_000])?;
-    /// let map = Mmap::open(&path)?;
-    /// let plan = map.plan_to(Memory::Device, .., ReadOptions::new())?;
-    /// assert_eq!(plan.bytes(), 10_000);
-    /// assert_ne!(plan.reason(Route::Gds), Some(Reason::HostDestination));
+    /// ```no_run
+    /// use gpumap::{Engine, Memory, Mmap, ReadOptions};
+    /// let map = Mmap::open("weights.bin")?;
+    /// let plan = map.plan_to(Memory::Device(0), .., ReadOptions::new())?;
+    /// if plan.pieces()[0].engine == Some(Engine::Dma) {
+    ///     println!("the device reads the file's pages itself");
+    /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// Those of `plan`.
+    /// Those of `plan`, and [`Error::Device`] where that device cannot be used.
     pub fn plan_to(
         &self,
         memory: Memory,
@@ -454,6 +522,7 @@ impl Mmap {
             bytes,
             options,
             cancelled: None,
+            needs: OnceLock::new(),
         }
     }
 

@@ -9,6 +9,6 @@ use crate::request::Memory;
 pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
     Err(match ask.to {
         Memory::Host => Reason::HostDestination,
-        Memory::Device => Reason::NotBuilt,
+        Memory::Device(_) => Reason::NotBuilt,
     })
 }

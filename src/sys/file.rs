@@ -4,6 +4,7 @@ use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
@@ -40,6 +41,31 @@ impl From<&Metadata> for Stat {
                 (stat.ctime(), stat.ctime_nsec()),
             ],
         }
+    }
+}
+
+/// How long ago a file must have changed for its times to tell every change from here on: a clock's tick
+/// where the file system counts nanoseconds, and 2 s where it counts seconds, as some do by twos.
+const TICK: Duration = Duration::from_millis(20);
+const SECONDS: Duration = Duration::from_secs(2);
+
+impl Stat {
+    /// Of the file that is open.
+    pub(crate) fn of(file: &File) -> std::io::Result<Self> {
+        Ok(Self::from(&file.metadata()?))
+    }
+
+    /// Whether every change from now on gives the file other times than it has. One that follows another
+    /// within a tick of the clock does not.
+    pub(crate) fn is_settled(&self) -> bool {
+        let [_, (seconds, nanoseconds)] = self.modified;
+        let tick = if nanoseconds == 0 { SECONDS } else { TICK };
+        let changed = u64::try_from(seconds)
+            .ok()
+            .zip(u32::try_from(nanoseconds).ok());
+        let changed = changed.map(|(s, ns)| UNIX_EPOCH + Duration::new(s, ns));
+        let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
+        age.is_some_and(|age| age > tick)
     }
 }
 

@@ -110,7 +110,7 @@ impl Mapping {
     }
 
     fn madvise(&self, bytes: ByteRange, advice: libc::c_int) -> io::Result<()> {
-        let Some((start, len)) = self.pages_of(bytes) else {
+        let Some((start, len)) = self.memory_of(bytes) else {
             return Ok(());
         };
         // SAFETY: start and length lie within a mapping that this object owns. The advices used
@@ -132,7 +132,7 @@ impl Mapping {
         flags: &'f mut Vec<u8>,
     ) -> io::Result<&'f [u8]> {
         flags.clear();
-        let Some((start, len)) = self.pages_of(bytes) else {
+        let Some((start, len)) = self.memory_of(bytes) else {
             return Ok(flags);
         };
         flags.resize(len.div_ceil(as_len(page_size())), 0);
@@ -146,14 +146,25 @@ impl Mapping {
         }
     }
 
-    /// Address and length of the pages that the bytes touch within the mapping.
-    fn pages_of(&self, bytes: ByteRange) -> Option<(*mut libc::c_void, usize)> {
+    /// The pages that the bytes touch within the mapping, as file offsets.
+    pub(crate) fn pages_touched(&self, bytes: ByteRange) -> ByteRange {
         let touched = bytes.intersect(self.pages).pages(page_size());
+        let ends = touched
+            .start
+            .checked_mul(page_size())
+            .zip(touched.end.checked_mul(page_size()));
+        ends.and_then(|(start, end)| ByteRange::new(start, end))
+            .unwrap_or_default()
+    }
+
+    /// Their address and length; `None` where there are none.
+    pub(crate) fn memory_of(&self, bytes: ByteRange) -> Option<(*mut libc::c_void, usize)> {
+        let touched = self.pages_touched(bytes);
         if touched.is_empty() {
             return None;
         }
-        let skip = as_len(touched.start * page_size() - self.pages.start());
-        let len = as_len((touched.end - touched.start) * page_size());
+        let skip = as_len(touched.start() - self.pages.start());
+        let len = as_len(touched.len());
         // SAFETY: the pages touched lie within the mapping (the kernel rounds its end up to a
         // whole page), so the address is inside it.
         let start = unsafe { self.raw.as_mut_ptr().add(skip) };

@@ -63,7 +63,7 @@ pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
         let pieces = match ask.to {
             Memory::Host => RING_PIECES,
             // A ring runs empty at the end of every pinned slot; that of another thread is full then.
-            Memory::Device => 1,
+            Memory::Device(_) => 1,
         };
         let limits = Limits {
             bytes: ask.piece_bytes.saturating_mul(pieces),

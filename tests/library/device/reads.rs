@@ -64,6 +64,13 @@ fn direct_conforms() {
 }
 
 #[test]
+fn a_plan_to_a_device_tiles_the_request() {
+    on_a_device(this_test!(), |_, path| {
+        crate::contracts::plans_tile(path, Memory::Device(0));
+    });
+}
+
+#[test]
 fn a_plan_to_a_device_is_what_a_read_does() {
     on_a_device(this_test!(), |_, path| {
         let rt = runtime(&[("GPUMAP_PIECE", "64KiB")]);
@@ -71,7 +78,7 @@ fn a_plan_to_a_device_is_what_a_read_does() {
         let mut buffer = rt.device(0).unwrap().alloc(300_000).unwrap();
         for route in host_routes().into_iter().map(Some).chain([None]) {
             let options = ReadOptions::new().route(route);
-            let plan = map.plan_to(Memory::Device, 7..300_007, options).unwrap();
+            let plan = map.plan_to(Memory::Device(0), 7..300_007, options).unwrap();
             let report = map.read_with(7..300_007, &mut buffer, options).unwrap();
             for route in Route::ALL {
                 assert_eq!(plan.reason(route), report.reason(route), "{route}");

@@ -281,7 +281,7 @@ pub struct ReportRecord {
     pub routes: BTreeMap<String, RouteRecord>,
     /// Why the other routes were not taken, by their names.
     pub reasons: BTreeMap<String, String>,
-    /// Routes that failed before their first byte.
+    /// Ways that were given up, and what took over.
     pub fallbacks: Vec<FallbackRecord>,
     /// What was resident before; `null` unless measured and known.
     pub residency_before: Option<ResidentRecord>,
@@ -300,14 +300,18 @@ pub struct RouteRecord {
     pub engine: Option<String>,
 }
 
-/// A route that failed, and the one that took over.
+/// A way that was given up, and the one that took over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FallbackRecord {
-    /// The route that failed.
+    /// The route that was given up.
     pub from: String,
-    /// The route that moved the bytes.
+    /// Its engine.
+    pub from_engine: Option<String>,
+    /// The route that took over, which may be the same.
     pub to: String,
-    /// Why it failed.
+    /// Its engine, for routes that have several.
+    pub to_engine: Option<String>,
+    /// Why.
     pub error: String,
 }
 

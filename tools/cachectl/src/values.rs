@@ -83,7 +83,7 @@ impl To {
     pub(crate) fn memory(self) -> Memory {
         match self {
             Self::Host => Memory::Host,
-            Self::Gpu(_) => Memory::Device,
+            Self::Gpu(number) => Memory::Device(number),
         }
     }
 

@@ -128,7 +128,13 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
         ));
     }
     for fallback in &report.fallbacks {
-        let (from, to, error) = (&fallback.from, &fallback.to, &fallback.error);
+        let way = |route: &str, engine: &Option<String>| match engine {
+            Some(engine) => format!("{route} by {engine}"),
+            None => route.to_owned(),
+        };
+        let from = way(&fallback.from, &fallback.from_engine);
+        let to = way(&fallback.to, &fallback.to_engine);
+        let error = &fallback.error;
         out.line(format!("  {to} took over from {from}: {error}"));
     }
     if args.measure {

@@ -30,8 +30,10 @@ impl Sum {
         sum.fallbacks
             .extend(report.fallbacks.iter().map(|fallback| FallbackRecord {
                 from: fallback.from.to_string(),
+                from_engine: fallback.from_engine.map(|engine| engine.to_string()),
                 to: fallback.to.to_string(),
-                error: fallback.error.to_string(),
+                to_engine: fallback.to_engine.map(|engine| engine.to_string()),
+                error: fallback.hindrance.to_string(),
             }));
         let pages = report.residency_before.map(|before| ResidentRecord {
             resident_pages: before.resident,

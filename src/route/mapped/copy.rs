@@ -1,9 +1,9 @@
-//! `mapped`, engine `copy`: process_vm_readv out of the process's own mapping, straight into the
+//! The engine `copy`: process_vm_readv out of the process's own mapping, straight into the
 //! destination. No page-table faults, and an error instead of SIGBUS.
 
 use std::io;
 
-use super::{Ask, Failure, Rates, Source};
+use super::super::{Ask, Failure, Rates, Source, all_there};
 use crate::facts::Facts;
 use crate::plan::Cost;
 use crate::report::{Engine, Reason};
@@ -18,13 +18,7 @@ const RATES: Rates = Rates {
     picoseconds_per_byte: 200,
 };
 
-pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
-    if !ask.mapped {
-        return Err(Reason::NotMapped);
-    }
-    if ask.stale {
-        return Err(Reason::MappingStale);
-    }
+pub(super) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
     match facts.vm_readv_refused() {
         Some(errno) => Err(Reason::Refused {
             call: "process_vm_readv",
@@ -56,19 +50,6 @@ pub(crate) fn run(
         return Err(failed("process_vm_readv")(without));
     };
     let copied = mapping.copy(sources, destination, moved);
-    // The kernel fills the last page of a file with zeros: bytes behind the end would arrive as
-    // such, and no error, where the file shrank inside a page.
-    let len = source.file.metadata().map_err(failed("fstat"))?.len();
-    for segment in segments {
-        let at = source.in_file(segment);
-        let available = len.saturating_sub(at.start()).min(at.len());
-        if available < at.len() {
-            return Err(Failure::Ended {
-                row: segment.row,
-                at,
-                available,
-            });
-        }
-    }
+    all_there(source, segments)?;
     copied.map_err(failed("process_vm_readv"))
 }

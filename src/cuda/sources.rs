@@ -1,0 +1,120 @@
+//! What one gather reads out of: registered pages of one mapping, as one device finds them.
+
+use std::sync::Arc;
+
+use super::device::Device;
+use super::driver::Result;
+use super::registered::Registered;
+use crate::range::ByteRange;
+
+/// Registered pages of one mapping, in the order of the file.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    all: Vec<Source>,
+    /// How far apart their beginnings are at least, and what that leaves of an offset.
+    chunk_bytes: u64,
+    /// The place in `all` of each chunk of the file, from that of the first source on; `u32::MAX` for none.
+    places: Vec<u32>,
+    /// Whether the device finds each byte of the mapping as far from the first as in the file.
+    contiguous: bool,
+}
+
+#[derive(Debug)]
+struct Source {
+    pages: ByteRange,
+    address: u64,
+    registered: Arc<Registered>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Sources {
+    /// From registered pages, each within one chunk of the file, a chunk having one at most.
+    pub(crate) fn new(
+        device: &Device,
+        chunk_bytes: u64,
+        registered: impl IntoIterator<Item = Arc<Registered>>,
+    ) -> Result<Self> {
+        let source = |registered: Arc<Registered>| {
+            Ok(Source {
+                pages: registered.pages(),
+                address: registered.address_on(device)?,
+                registered,
+            })
+        };
+        let mut all = registered
+            .into_iter()
+            .map(source)
+            .collect::<Result<Vec<_>>>()?;
+        all.sort_unstable_by_key(|source| source.pages.start());
+        let first = all
+            .first()
+            .map_or(0, |source| source.pages.start() / chunk_bytes);
+        let mut places = Vec::new();
+        for (place, source) in all.iter().enumerate() {
+            let at =
+                usize::try_from(source.pages.start() / chunk_bytes - first).unwrap_or(usize::MAX);
+            places.resize(at.max(places.len()), NONE);
+            places.push(u32::try_from(place).unwrap_or(NONE));
+        }
+        let contiguous = device.reads_at_host_addresses();
+        Ok(Self {
+            all,
+            chunk_bytes,
+            places,
+            contiguous,
+        })
+    }
+
+    /// Where the device finds the first of these bytes of the file, and how many of them lie there one
+    /// after another; `None` where that byte is not registered.
+    pub(super) fn find(&self, bytes: ByteRange) -> Option<(u64, u64)> {
+        let first = self.all.first()?.pages.start() / self.chunk_bytes;
+        let chunk = (bytes.start() / self.chunk_bytes).checked_sub(first)?;
+        let place = *self.places.get(usize::try_from(chunk).ok()?)?;
+        let source = self.all.get(place as usize)?;
+        let there = source.pages.intersect(bytes);
+        if there.start() != bytes.start() || there.is_empty() {
+            return None;
+        }
+        let skip = bytes.start() - source.pages.start();
+        Some((source.address + skip, there.len()))
+    }
+
+    /// Where the device finds the byte at this offset of the file, and all others of the mapping that are
+    /// registered as far from it as in the file; `None` where it has several places for them.
+    pub(super) fn base(&self, offset: u64) -> Option<u64> {
+        let first = self.all.first()?;
+        let base = first
+            .address
+            .wrapping_add(offset)
+            .wrapping_sub(first.pages.start());
+        self.is_contiguous().then_some(base)
+    }
+
+    /// Bytes that are registered.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.all.iter().map(|source| source.pages.len()).sum()
+    }
+
+    /// Whether [`base`](Self::base) has an answer.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.contiguous || self.all.len() == 1
+    }
+
+    /// Whether these bytes of the file are registered, all of them.
+    pub(super) fn cover(&self, bytes: ByteRange) -> bool {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let Some((_, len)) = self.find(rest) else {
+                return false;
+            };
+            rest = ByteRange::new(rest.start() + len, rest.end()).unwrap_or_default();
+        }
+        true
+    }
+
+    pub(super) fn registered(&self) -> impl Iterator<Item = &Arc<Registered>> {
+        self.all.iter().map(|source| &source.registered)
+    }
+}

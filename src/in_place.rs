@@ -1,0 +1,228 @@
+//! The part of the spine for reads in which a device takes the bytes from the file's pages itself. One thread
+//! does it; where it cannot go on, the threads that copy do.
+
+use std::time::Instant;
+
+use crate::cuda::{Device, DeviceError, DeviceIndices, DeviceSliceMut, Ready};
+use crate::error::{Error, Result};
+use crate::plan::{self, Cost, Pieces, Plan};
+use crate::read::Request;
+use crate::report::{Engine, Fallback, Hindrance, Reason, Report, RouteUse};
+use crate::request::{Cursor, Memory, Route, RowNumbers};
+use crate::route::buffered;
+use crate::route::mapped::{self, Means, Setback};
+use crate::run::Shore;
+use crate::sys::Moved;
+
+/// The engine of a plan, if a device reads in place by it.
+pub(crate) fn engine(plan: &Plan) -> Option<Engine> {
+    let engine = plan.pieces().first()?.engine?;
+    engine.is_in_place().then_some(engine)
+}
+
+/// Moves the bytes into the front of the destination, and the pieces that are left for another way: none where
+/// all are moved.
+pub(crate) fn run(
+    request: &Request<'_>,
+    engine: Engine,
+    shore: &Shore,
+    destination: &mut DeviceSliceMut<'_>,
+    report: &mut Report,
+) -> Result<Pieces> {
+    let ordinal = destination.ordinal();
+    let mut moved = Moved::default();
+    let done = attempt(request, engine, shore, destination.reborrow(), &mut moved);
+    destination.split_to(moved.bytes);
+    let used = RouteUse {
+        bytes: moved.bytes,
+        ops: moved.ops,
+        engine: Some(engine),
+    };
+    report.add(Route::Mapped, used);
+    match done {
+        Ok(()) => Ok(Pieces::new()),
+        Err(Setback::Failed(failure)) => Err(request.error(failure)),
+        Err(Setback::Hindered(hindrance)) => {
+            let (route, cost) = other_way(request, ordinal, &hindrance)?;
+            report.reasons[route.index()] = None;
+            report.fallbacks.push(Fallback {
+                from: Route::Mapped,
+                from_engine: Some(engine),
+                to: route,
+                to_engine: cost.engine,
+                hindrance,
+            });
+            let todo = moved.bytes..request.bytes;
+            Ok(plan::rest(request.rows, todo, route, cost))
+        }
+    }
+}
+
+fn attempt<'d>(
+    request: &Request<'_>,
+    engine: Engine,
+    shore: &'d Shore,
+    destination: DeviceSliceMut<'d>,
+    moved: &mut Moved,
+) -> Result<(), Setback> {
+    let source = request.map.source();
+    let mut lane = request.runtime.lane(&shore.device)?;
+    let mut crossing = lane.begin(&shore.ready)?;
+    let means = means(request, &shore.device)?;
+    if engine == Engine::Kernel {
+        return mapped::gather(
+            means,
+            source,
+            request.rows,
+            &destination,
+            &mut crossing,
+            moved,
+        );
+    }
+    let segments = request.rows.segments(Cursor::default(), request.bytes);
+    mapped::dma(means, source, segments, destination, &mut crossing, moved)
+}
+
+fn means<'m>(request: &'m Request<'_>, device: &'m Device) -> Result<Means<'m>, Setback> {
+    let (Some(mapping), Some((needs, stat))) = (&request.map.mapping, request.needs()) else {
+        return Err(Setback::Hindered(Hindrance::NotMapped));
+    };
+    let ask = request.ask(Memory::Host).ok();
+    let otherwise = ask.filter(|_| request.options.engine.is_none());
+    Ok(Means {
+        device,
+        registrations: request.runtime.registrations(),
+        mapping,
+        needs,
+        stat,
+        otherwise: otherwise.map(|ask| ask.slots_bytes_a_second()),
+        cancelled: request.cancelled,
+    })
+}
+
+/// Registers what the request means.
+pub(crate) fn register(request: &Request<'_>, device: &Device) -> Result<u64> {
+    if request.bytes == 0 {
+        return Ok(0);
+    }
+    request.offer_in_place(device.ordinal())?;
+    let sources = means(request, device).and_then(mapped::sources);
+    match sources {
+        Ok(sources) => Ok(sources.bytes()),
+        Err(Setback::Failed(failure)) => Err(request.error(failure)),
+        Err(Setback::Hindered(hindrance)) => Err(told(request, &hindrance)),
+    }
+}
+
+/// Gathers rows whose numbers lie on the device, out of the table that the request means; `None` where the host
+/// must look at the numbers.
+pub(crate) fn gather(
+    request: &Request<'_>,
+    device: &Device,
+    indices: DeviceIndices<'_>,
+    row_bytes: u64,
+    to: DeviceSliceMut<'_>,
+) -> Result<Option<Report>> {
+    let begun = Instant::now();
+    let named = request.named() == Some(Route::Mapped);
+    let fits = (indices.len() as u64).checked_mul(row_bytes) == Some(to.len());
+    let missing = request.offer_in_place(device.ordinal());
+    let Some(missing) = missing
+        .ok()
+        .filter(|_| fits && to.ordinal() == device.ordinal())
+    else {
+        return Ok(None);
+    };
+    let worth = named || missing.bytes == 0 && request.named().is_none();
+    let by_kernel = request
+        .options
+        .engine
+        .is_none_or(|engine| engine == Engine::Kernel);
+    if !worth || !by_kernel || to.is_empty() {
+        return Ok(None);
+    }
+    let failed = |error: DeviceError| request.error(error.into());
+    let shore = Shore::of(request, &to).map_err(failed)?;
+    let numbers = Ready::of_indices(device, &indices).map_err(failed)?;
+    let mut lane = request.runtime.lane(device).map_err(failed)?;
+    let mut crossing = lane.begin(&shore.ready).map_err(failed)?;
+    crossing.wait_for(&numbers).map_err(failed)?;
+    let sources = match means(request, device).and_then(mapped::sources) {
+        Ok(sources) => sources,
+        Err(Setback::Failed(failure)) => return Err(request.error(failure)),
+        Err(Setback::Hindered(_)) => return Ok(None),
+    };
+    let Some(table) = request.in_file().next().filter(|_| sources.is_contiguous()) else {
+        return Ok(None);
+    };
+    let rows = RowNumbers {
+        indices: indices.into(),
+        row_bytes,
+        table,
+    };
+    if crossing
+        .gather_rows(&sources, &rows, &to)
+        .map_err(failed)?
+        .is_some()
+    {
+        return Ok(None);
+    }
+    crossing.finish().map_err(failed)?;
+    all_there(request)?;
+    let mut report = Report {
+        rows: indices.len() as u64,
+        reasons: Route::ALL
+            .map(|route| (route != Route::Mapped).then_some(Reason::NumbersOnDevice)),
+        ..Report::default()
+    };
+    let used = RouteUse {
+        bytes: to.len(),
+        ops: 1,
+        engine: Some(Engine::Kernel),
+    };
+    report.add(Route::Mapped, used);
+    report.elapsed = begun.elapsed();
+    Ok(Some(report))
+}
+
+/// Whether the file still has the table.
+fn all_there(request: &Request<'_>) -> Result<()> {
+    let segments = request.rows.segments(Cursor::default(), request.bytes);
+    let checked = crate::route::all_there(request.map.source(), segments);
+    checked.map_err(|failure| request.error(failure))
+}
+
+/// The way for what is left. A named route stays, with its other engine; a named engine has none.
+fn other_way(
+    request: &Request<'_>,
+    ordinal: usize,
+    hindrance: &Hindrance,
+) -> Result<(Route, Cost)> {
+    let ask = request.ask(Memory::Device(ordinal))?;
+    let other = match (request.options.engine, request.named()) {
+        (Some(_), _) => None,
+        (None, None) => buffered::usable(ask)
+            .ok()
+            .map(|cost| (Route::Buffered, cost)),
+        (None, Some(_)) => mapped::usable_by_copy(request.runtime.facts(), ask)
+            .ok()
+            .map(|cost| (Route::Mapped, cost)),
+    };
+    other.ok_or_else(|| told(request, hindrance))
+}
+
+/// The error, where there is no other way.
+fn told(request: &Request<'_>, hindrance: &Hindrance) -> Error {
+    let reason = match hindrance {
+        Hindrance::Device(error) => {
+            return Error::Device {
+                path: Some(request.map.path.clone()),
+                source: error.clone(),
+            };
+        }
+        Hindrance::NoRoom { most } => Reason::NoRoom { most: *most },
+        Hindrance::NotMapped => Reason::NotMapped,
+        Hindrance::Slow { .. } => Reason::NotRegistered,
+    };
+    request.refused(Route::Mapped, reason)
+}

@@ -1,0 +1,311 @@
+//! Registered pages of maps, kept for later reads: bounded in bytes, the least recently used released first.
+//!
+//! What is kept is used only while the file is what it was. One registration is made at a time: the driver
+//! does no two at once, and several threads that try are slower than one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use crate::cuda::{Device, DeviceError, Registered};
+use crate::lock::lock;
+use crate::range::ByteRange;
+use crate::sys::{Identity, Mapping, Stat};
+
+/// The registrations of a runtime.
+#[derive(Debug)]
+pub(crate) struct Registrations {
+    /// What is registered at once.
+    chunk_bytes: u64,
+    /// The most bytes; found out when first needed, where the settings leave it open.
+    most: OnceLock<u64>,
+    state: Mutex<State>,
+    /// Held by whoever registers.
+    registrar: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: HashMap<Key, Kept>,
+    bytes: u64,
+    /// Counts the uses.
+    now: u64,
+}
+
+/// A mapping, by its address, and a chunk of its file.
+type Key = (usize, u64);
+
+#[derive(Debug)]
+struct Kept {
+    registered: Arc<Registered>,
+    /// What the file was just before.
+    stat: Stat,
+    /// Whether a change of the file since then must show in its times.
+    settled: bool,
+    used: u64,
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        self.registered.pages().len()
+    }
+
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.registered) > 1
+    }
+
+    /// Whether it shows these pages as they are now.
+    fn serves(&self, pages: ByteRange, stat: &Stat) -> bool {
+        let covers = self.registered.pages().intersect(pages) == pages;
+        covers && self.settled && self.stat == *stat
+    }
+}
+
+/// Pages of one chunk, as offsets in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) chunk: u64,
+    pub(crate) pages: ByteRange,
+}
+
+/// What reads need of a file, chunk by chunk.
+pub(crate) type Needs = SmallVec<[Need; 2]>;
+
+/// What is needed and not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Missing {
+    pub(crate) chunks: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Registered pages.
+#[derive(Debug)]
+pub(crate) struct Obtained {
+    pub(crate) registered: Arc<Registered>,
+    /// How long it took to register them; `None` where they were already.
+    pub(crate) took: Option<Duration>,
+}
+
+/// Why pages are not registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The driver refuses.
+    Device(DeviceError),
+    /// There would be more than may be, and what there is is in use.
+    NoRoom { most: u64 },
+}
+
+impl From<DeviceError> for Refusal {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl Registrations {
+    /// At most so many bytes, `None` for [`fair_share`].
+    pub(crate) fn new(chunk_bytes: u64, most: Option<u64>) -> Self {
+        Self {
+            chunk_bytes,
+            most: most.map_or_else(OnceLock::new, OnceLock::from),
+            state: Mutex::default(),
+            registrar: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    fn most(&self) -> u64 {
+        *self.most.get_or_init(crate::facts::fair_share)
+    }
+
+    /// The pages that these bytes of a file touch, by chunks in the order of the file.
+    pub(crate) fn needs(
+        &self,
+        mapping: &Mapping,
+        bytes: impl Iterator<Item = ByteRange> + Clone,
+    ) -> Needs {
+        let Some((first, end)) = self.chunks(bytes.clone()) else {
+            return Needs::new();
+        };
+        let chunks = usize::try_from(end - first).unwrap_or(usize::MAX);
+        let mut touched: SmallVec<[ByteRange; 2]> =
+            smallvec::smallvec![ByteRange::default(); chunks];
+        for range in bytes {
+            let mut rest = range;
+            while !rest.is_empty() {
+                let chunk = rest.start() / self.chunk_bytes;
+                let next = (chunk + 1).saturating_mul(self.chunk_bytes);
+                let here = rest.intersect(ByteRange::new(rest.start(), next).unwrap_or_default());
+                let at = &mut touched[usize::try_from(chunk - first).unwrap_or(0)];
+                *at = at.hull(here);
+                rest = ByteRange::new(here.end(), rest.end()).unwrap_or_default();
+            }
+        }
+        let needs = touched.into_iter().zip(first..);
+        let needs = needs.filter(|(bytes, _)| !bytes.is_empty());
+        needs
+            .map(|(bytes, chunk)| Need {
+                chunk,
+                pages: mapping.pages_touched(bytes),
+            })
+            .collect()
+    }
+
+    /// The first chunk, and the one behind the last; `None` where no bytes are meant.
+    fn chunks(&self, bytes: impl Iterator<Item = ByteRange>) -> Option<(u64, u64)> {
+        let ends = bytes
+            .filter(|range| !range.is_empty())
+            .map(|range| (range.start(), range.end()));
+        let hull = ends.reduce(|(start, end), other| (start.min(other.0), end.max(other.1)))?;
+        Some((hull.0 / self.chunk_bytes, hull.1.div_ceil(self.chunk_bytes)))
+    }
+
+    /// What a read would have to register.
+    pub(crate) fn missing(&self, mapping: &Mapping, needs: &[Need], stat: &Stat) -> Missing {
+        let state = lock(&self.state);
+        let mut missing = Missing::default();
+        for need in needs {
+            let kept = state.kept.get(&(mapping.start_address(), need.chunk));
+            if kept.is_some_and(|kept| kept.serves(need.pages, stat)) {
+                continue;
+            }
+            missing.chunks += 1;
+            missing.bytes += self.wanted(mapping, *need, kept).len();
+        }
+        missing
+    }
+
+    /// The pages to register for a need. A chunk of which some are registered already is taken whole, so
+    /// that reads that go on through it do not register it again and again.
+    fn wanted(&self, mapping: &Mapping, need: Need, kept: Option<&Kept>) -> ByteRange {
+        let whole = ByteRange::at(need.chunk * self.chunk_bytes, self.chunk_bytes);
+        match kept {
+            Some(_) => mapping.pages_touched(whole.unwrap_or_default()),
+            None => need.pages,
+        }
+    }
+
+    /// Registered pages that cover the need, and show the file as it is. `stat` is what the file is now.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub(crate) fn obtain(
+        &self,
+        device: &Device,
+        mapping: &Arc<Mapping>,
+        need: Need,
+        stat: &Stat,
+    ) -> Result<Obtained, Refusal> {
+        if let Some(found) = self.find(mapping, need, stat) {
+            return Ok(found);
+        }
+        let _registrar = lock(&self.registrar);
+        if let Some(found) = self.find(mapping, need, stat) {
+            return Ok(found);
+        }
+        let key = (mapping.start_address(), need.chunk);
+        let old = lock(&self.state).take(key);
+        let pages = self.wanted(mapping, need, old.as_ref());
+        // Unregistered before the pages can be registered anew.
+        drop(old);
+        self.make_room(pages.len())?;
+        // Before the pages are looked up: a change from here on shows.
+        let settled = stat.is_settled();
+        let begun = Instant::now();
+        let registered = Arc::new(Registered::new(device, mapping, pages)?);
+        let took = Some(begun.elapsed());
+        let kept = Kept {
+            registered: Arc::clone(&registered),
+            stat: *stat,
+            settled,
+            used: 0,
+        };
+        lock(&self.state).put(key, kept);
+        Ok(Obtained { registered, took })
+    }
+
+    fn find(&self, mapping: &Mapping, need: Need, stat: &Stat) -> Option<Obtained> {
+        let mut state = lock(&self.state);
+        state.now += 1;
+        let now = state.now;
+        let kept = state.kept.get_mut(&(mapping.start_address(), need.chunk))?;
+        let serves = kept.serves(need.pages, stat);
+        serves.then(|| {
+            kept.used = now;
+            Obtained {
+                registered: Arc::clone(&kept.registered),
+                took: None,
+            }
+        })
+    }
+
+    /// Releases what was not used for the longest time, until so many bytes more may be registered.
+    fn make_room(&self, bytes: u64) -> Result<(), Refusal> {
+        let most = self.most();
+        let mut state = lock(&self.state);
+        let mut released = Vec::new();
+        while state.bytes.saturating_add(bytes) > most {
+            let idle = state.kept.iter().filter(|(_, kept)| !kept.is_used());
+            let oldest = idle.min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key);
+            let Some(key) = oldest else {
+                return Err(Refusal::NoRoom { most });
+            };
+            released.extend(state.take(key));
+        }
+        drop(state);
+        Ok(())
+    }
+
+    /// Releases those of a mapping that goes.
+    pub(crate) fn forget(&self, mapping: &Mapping) {
+        let address = mapping.start_address();
+        drop(self.take_all(|(of, _), _| *of == address));
+    }
+
+    /// Releases those of a file, of whichever map, so that its pages can be evicted. How many bytes stay
+    /// registered, since reads or views use them.
+    pub(crate) fn release_file(&self, file: Identity) -> u64 {
+        let of_file = |_: &Key, kept: &Kept| kept.stat.identity == file;
+        drop(self.take_all(|key, kept| of_file(key, kept) && !kept.is_used()));
+        let state = lock(&self.state);
+        let left = state.kept.iter().filter(|(key, kept)| of_file(key, kept));
+        left.map(|(_, kept)| kept.bytes()).sum()
+    }
+
+    /// Releases all that nothing uses; the bytes released.
+    pub(crate) fn release(&self) -> u64 {
+        let released = self.take_all(|_, kept| !kept.is_used());
+        released.iter().map(Kept::bytes).sum()
+    }
+
+    /// Bytes that are registered.
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.state).bytes
+    }
+
+    fn take_all(&self, which: impl Fn(&Key, &Kept) -> bool) -> Vec<Kept> {
+        let mut state = lock(&self.state);
+        let keys = state.kept.iter().filter(|(key, kept)| which(key, kept));
+        let keys: Vec<_> = keys.map(|(key, _)| *key).collect();
+        keys.into_iter().filter_map(|key| state.take(key)).collect()
+    }
+}
+
+impl State {
+    fn take(&mut self, key: Key) -> Option<Kept> {
+        let kept = self.kept.remove(&key)?;
+        self.bytes -= kept.bytes();
+        Some(kept)
+    }
+
+    fn put(&mut self, key: Key, mut kept: Kept) {
+        self.now += 1;
+        kept.used = self.now;
+        self.bytes += kept.bytes();
+        self.kept.insert(key, kept);
+    }
+}

@@ -1,0 +1,338 @@
+//! The engines `dma` and `kernel`: pages of the mapping are registered with the device, which then reads them
+//! by itself. Bytes that lie together go by its copy engine, rows by a kernel.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::super::{Ask, Failure, Source, all_there};
+use crate::cuda::{
+    Crossing, Device, DeviceError, DeviceSliceMut, LEAST_UNORDERED, Registered, Sources,
+    WINDOW_SHIFT,
+};
+use crate::plan::{Cost, Limits};
+use crate::range::ByteRange;
+use crate::registrations::{Missing, Need, Obtained, Refusal, Registrations};
+use crate::report::{Engine, Hindrance, Reason};
+use crate::request::{Cursor, Rows, Segment};
+use crate::sys::{Mapping, Moved, Stat};
+
+/// What stands for or against reading in place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InPlace {
+    /// What would have to be registered; or why nothing can be.
+    pub(crate) missing: Result<Missing, Reason>,
+}
+
+/// From registered pages, on an NVIDIA H200 (PCIe 5.0 x16): 55.1 GB/s by the copy engine, 51 GB/s by the
+/// kernel. A call and its end take 9 and 21 microseconds.
+const DMA_PICOSECONDS_PER_BYTE: u64 = 18;
+const KERNEL_PICOSECONDS_PER_BYTE: u64 = 20;
+const DMA_NANOSECONDS: u64 = 10_000;
+const KERNEL_NANOSECONDS: u64 = 25_000;
+/// 1 million rows, ordered by windows: 100 to 550 million a second, and the host's part.
+const KERNEL_NANOSECONDS_PER_ROW: u64 = 12;
+/// Registering, there: 39 to 48 GB/s in chunks of 64 MiB, 70 microseconds for a page.
+const REGISTER_PICOSECONDS_PER_BYTE: u64 = 24;
+const REGISTER_NANOSECONDS: u64 = 60_000;
+/// Less than this is registered only where it is asked for by name: it would be many small registrations.
+const LEAST_REGISTERED: u64 = 16 << 20;
+/// Rows that are as long on average go by the copy engine, which takes them one by one: 47.7 GB/s at 1 MiB,
+/// 15.7 GB/s at 64 KiB.
+const LEAST_COPIED: u64 = 1 << 20;
+/// Rows of a gather that are put in an order together.
+const BATCH: usize = 1 << 20;
+
+pub(super) fn usable(ask: Ask) -> Result<Cost, Reason> {
+    let in_place = ask.in_place.ok_or(Reason::HostDestination)?;
+    let missing = in_place.missing?;
+    if missing.bytes > 0 && ask.bytes < LEAST_REGISTERED && ask.engine.is_none() {
+        return Err(Reason::NotRegistered);
+    }
+    let copied = ask.bytes / ask.rows.max(1) >= LEAST_COPIED;
+    let by_size = if copied { Engine::Dma } else { Engine::Kernel };
+    let engine = ask.engine.unwrap_or(by_size);
+    let (fixed, per_row, per_byte) = match engine {
+        Engine::Dma => (0, DMA_NANOSECONDS, DMA_PICOSECONDS_PER_BYTE),
+        _ => (
+            KERNEL_NANOSECONDS,
+            KERNEL_NANOSECONDS_PER_ROW,
+            KERNEL_PICOSECONDS_PER_BYTE,
+        ),
+    };
+    let reading = (ask.bytes.saturating_mul(per_byte) / 1000).max(ask.rows.saturating_mul(per_row));
+    let registering = missing.bytes.saturating_mul(REGISTER_PICOSECONDS_PER_BYTE) / 1000
+        + missing.chunks * REGISTER_NANOSECONDS;
+    // Chunks are copied while the next is registered; a kernel begins when all are.
+    let both = match engine {
+        Engine::Dma => reading.max(registering),
+        _ => reading.saturating_add(registering),
+    };
+    Ok(Cost {
+        nanoseconds: fixed + both,
+        engine: Some(engine),
+        limits: Limits::NONE,
+    })
+}
+
+/// What reading in place takes beside the source.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Means<'m> {
+    pub(crate) device: &'m Device,
+    pub(crate) registrations: &'m Registrations,
+    pub(crate) mapping: &'m Arc<Mapping>,
+    /// What the rows need, chunk by chunk.
+    pub(crate) needs: &'m [Need],
+    /// The file, as it is now.
+    pub(crate) stat: &'m Stat,
+    /// Bytes a second that another way would give, to which a slower registration gives way; `None` where
+    /// there is no other.
+    pub(crate) otherwise: Option<u64>,
+    pub(crate) cancelled: Option<&'m AtomicBool>,
+}
+
+/// Why reading in place ended early.
+#[derive(Debug)]
+pub(crate) enum Setback {
+    /// Another way may go on.
+    Hindered(Hindrance),
+    /// The read has failed.
+    Failed(Failure),
+}
+
+impl From<DeviceError> for Setback {
+    fn from(error: DeviceError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Failure> for Setback {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Refusal> for Setback {
+    fn from(refusal: Refusal) -> Self {
+        Self::Hindered(match refusal {
+            Refusal::Device(error) => Hindrance::Device(error),
+            Refusal::NoRoom { most } => Hindrance::NoRoom { most },
+        })
+    }
+}
+
+impl Means<'_> {
+    fn goes_on(&self) -> Result<(), Failure> {
+        let cancelled = self
+            .cancelled
+            .is_some_and(|flag| flag.load(Ordering::Relaxed));
+        if cancelled {
+            Err(Failure::Cancelled)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn need(&self, at: u64) -> Option<Need> {
+        let chunk = at / self.registrations.chunk_bytes();
+        let place = self.needs.binary_search_by_key(&chunk, |need| need.chunk);
+        place.ok().map(|place| self.needs[place])
+    }
+
+    fn obtain(&self, need: Need) -> Result<Obtained, Refusal> {
+        self.registrations
+            .obtain(self.device, self.mapping, need, self.stat)
+    }
+}
+
+/// Copies the segments, end to end, into the destination. Behind what was moved it has not been written to.
+pub(crate) fn copy<'d>(
+    means: Means<'_>,
+    source: Source<'_>,
+    segments: impl Iterator<Item = Segment> + Clone,
+    mut destination: DeviceSliceMut<'d>,
+    crossing: &mut Crossing<'_, 'd>,
+    moved: &mut Moved,
+) -> Result<(), Setback> {
+    for segment in segments.clone() {
+        let mut rest = source.in_file(segment);
+        while !rest.is_empty() {
+            means.goes_on()?;
+            let unneeded = Setback::Hindered(Hindrance::NotMapped);
+            let need = means.need(rest.start()).ok_or(unneeded)?;
+            let now = rest.intersect(need.pages);
+            let obtained = obtain_with_room(means, need, crossing)?;
+            crossing.copy(&obtained.registered, now, destination.split_to(now.len()))?;
+            moved.bytes += now.len();
+            moved.ops += 1;
+            rest = ByteRange::new(now.end(), rest.end()).unwrap_or_default();
+            if !destination.is_empty() {
+                gives_way(&obtained, means.otherwise)?;
+            }
+        }
+    }
+    crossing.settle()?;
+    Ok(all_there(source, segments)?)
+}
+
+/// What is under way may hold all that may be registered.
+fn obtain_with_room(
+    means: Means<'_>,
+    need: Need,
+    crossing: &mut Crossing<'_, '_>,
+) -> Result<Obtained, Setback> {
+    match means.obtain(need) {
+        Err(Refusal::NoRoom { .. }) => {
+            crossing.settle()?;
+            Ok(means.obtain(need)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+fn gives_way(obtained: &Obtained, otherwise: Option<u64>) -> Result<(), Setback> {
+    let (Some(took), Some(otherwise)) = (obtained.took, otherwise) else {
+        return Ok(());
+    };
+    let bytes = obtained.registered.pages().len();
+    let reached = bytes_a_second(bytes, took);
+    if bytes < LEAST_REGISTERED || reached >= otherwise {
+        return Ok(());
+    }
+    Err(Setback::Hindered(Hindrance::Slow {
+        bytes_per_second: reached,
+        otherwise,
+    }))
+}
+
+fn bytes_a_second(bytes: u64, took: Duration) -> u64 {
+    let nanoseconds = took.as_nanos().max(1);
+    let rate = u128::from(bytes) * 1_000_000_000 / nanoseconds;
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// All that the rows need, registered.
+pub(crate) fn sources(means: Means<'_>) -> Result<Sources, Setback> {
+    let obtain = |need: &Need| {
+        means.goes_on()?;
+        Ok::<Arc<Registered>, Setback>(means.obtain(*need)?.registered)
+    };
+    let registered = means
+        .needs
+        .iter()
+        .map(obtain)
+        .collect::<Result<Vec<_>, _>>()?;
+    let chunk_bytes = means.registrations.chunk_bytes();
+    Ok(Sources::new(means.device, chunk_bytes, registered)?)
+}
+
+/// Gathers the rows, end to end, into the destination.
+pub(crate) fn gather<'d>(
+    means: Means<'_>,
+    source: Source<'_>,
+    rows: Rows<'_>,
+    destination: &DeviceSliceMut<'d>,
+    crossing: &mut Crossing<'_, 'd>,
+    moved: &mut Moved,
+) -> Result<(), Setback> {
+    let from = sources(means)?;
+    let bytes = destination.len();
+    match rows.numbered(source.whole()) {
+        Some(numbers) if from.is_contiguous() => {
+            crossing.gather_rows(&from, &numbers, destination)?;
+            moved.ops += 1;
+        }
+        _ => moved.ops += gather_parts(&from, source, rows, destination, crossing)?,
+    }
+    crossing.settle()?;
+    moved.bytes += bytes;
+    Ok(all_there(source, rows.segments(Cursor::default(), bytes))?)
+}
+
+fn gather_parts<'d>(
+    from: &Sources,
+    source: Source<'_>,
+    rows: Rows<'_>,
+    destination: &DeviceSliceMut<'d>,
+    crossing: &mut Crossing<'_, 'd>,
+) -> Result<u64, DeviceError> {
+    let bytes = destination.len();
+    let average = bytes / (rows.count() as u64).max(1);
+    let mut at = 0;
+    let mut parts = rows.segments(Cursor::default(), bytes).map(|segment| {
+        let bytes = source.in_file(segment);
+        at += bytes.len();
+        (bytes, at - bytes.len())
+    });
+    if average >= LEAST_UNORDERED || rows.count() < 1024 {
+        return crossing.gather_parts(from, parts, average, destination);
+    }
+    let mut launches = 0;
+    loop {
+        let batch: Vec<_> = parts.by_ref().take(BATCH).collect();
+        if batch.is_empty() {
+            return Ok(launches);
+        }
+        let ordered = by_windows(&batch).into_iter().map(|at| batch[at as usize]);
+        launches += crossing.gather_parts(from, ordered, average, destination)?;
+    }
+}
+
+/// The places of the parts, those of one window of the file together: what limits small rows is how often the
+/// device must translate an address that it has not translated lately.
+fn by_windows(parts: &[(ByteRange, u64)]) -> Vec<u32> {
+    let first = parts
+        .iter()
+        .map(|(bytes, _)| bytes.start())
+        .min()
+        .unwrap_or(0)
+        >> WINDOW_SHIFT;
+    let window = |part: &(ByteRange, u64)| {
+        usize::try_from((part.0.start() >> WINDOW_SHIFT) - first).unwrap_or(usize::MAX)
+    };
+    let windows = parts.iter().map(window).max().map_or(0, |most| most + 1);
+    if windows > parts.len() {
+        // So far apart that hardly any two share one.
+        return (0..).take(parts.len()).collect();
+    }
+    let mut starts = vec![0u32; windows + 1];
+    for part in parts {
+        starts[window(part) + 1] += 1;
+    }
+    for at in 1..starts.len() {
+        starts[at] += starts[at - 1];
+    }
+    let mut order = vec![0; parts.len()];
+    for (place, part) in (0..).zip(parts) {
+        let start = &mut starts[window(part)];
+        order[*start as usize] = place;
+        *start += 1;
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn windows_stand_together_and_every_part_once(
+            starts in prop::collection::vec(0u64..1 << 34, 0..500),
+        ) {
+            let parts: Vec<_> = starts.iter().map(|at| (ByteRange::at(*at, 1).unwrap(), 0)).collect();
+            let order = by_windows(&parts);
+            let mut places = order.clone();
+            places.sort_unstable();
+            prop_assert!(places.into_iter().eq((0..).take(parts.len())));
+            let windows: Vec<_> =
+                order.iter().map(|at| starts[*at as usize] >> WINDOW_SHIFT).collect();
+            let spread = starts.iter().max().unwrap_or(&0) - starts.iter().min().unwrap_or(&0);
+            if spread >> WINDOW_SHIFT < starts.len() as u64 / 2 {
+                prop_assert!(windows.is_sorted());
+            }
+        }
+    }
+}
