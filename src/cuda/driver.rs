@@ -219,8 +219,6 @@ functions! {
         arguments: *mut *mut c_void,
         extra: *mut *mut c_void,
     );
-    stream_is_capturing = cuStreamIsCapturing(stream: Handle, status: *mut c_int);
-    event_query = cuEventQuery(event: Handle);
     error_name = cuGetErrorName(code: c_int, name: *mut *const c_char);
     error_text = cuGetErrorString(code: c_int, text: *mut *const c_char);
 }
