@@ -1,6 +1,8 @@
 //! The double of the driver must see wrong programs: here is the loop that carries bytes to a device,
 //! in the driver's own calls, right and with one step wrong at a time; and the driver's errors.
 
+mod reached;
+
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use fake_cuda::control::{Double, Live};
@@ -75,6 +77,14 @@ functions! {
     cuMemHostGetDevicePointer_v2(to: *mut u64, address: usize, flags: c_uint);
     cuModuleLoadData(module: *mut usize, image: *const c_char);
     cuModuleUnload(module: usize);
+    cuStreamIsCapturing(stream: usize, status: *mut c_int);
+    cuStreamBeginCapture_v2(stream: usize, mode: c_uint);
+    cuStreamEndCapture(stream: usize, graph: *mut usize);
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
+    cuGraphInstantiateWithFlags(exec: *mut usize, graph: usize, flags: u64);
+    cuGraphLaunch(exec: usize, stream: usize);
+    cuGraphExecDestroy(exec: usize);
+    cuGraphDestroy(graph: usize);
     cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char);
 }
 
@@ -171,7 +181,7 @@ pub(crate) fn on_a_bare_driver(test: &str, work: impl FnOnce(&Driver)) {
     });
 }
 
-fn on_the_bare_double(test: &str, work: impl FnOnce(&Double, &Driver)) {
+pub(crate) fn on_the_bare_double(test: &str, work: impl FnOnce(&Double, &Driver)) {
     let make = || {
         let scene = Scene::new();
         let file = scene.file("f", 1);

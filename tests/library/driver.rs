@@ -1,8 +1,9 @@
 //! What the double of the driver assumes, and the library counts on, asserted: here of the double, and
 //! with `GPUMAP_TEST_DRIVER=real` of the driver that is installed.
 
-mod kernels;
-mod registered;
+mod capture;
+pub(crate) mod kernels;
+pub(crate) mod registered;
 
 use crate::child::this_test;
 use crate::double::{

@@ -8,22 +8,22 @@ use crate::child::this_test;
 use crate::double::{Driver, INVALID_VALUE, SUCCESS, made};
 use crate::scene::noise;
 
-const PTX: &str = include_str!("../../../src/cuda/gather/gather.ptx");
-const UNSUPPORTED_PTX_VERSION: i32 = 222;
+pub(crate) const PTX: &str = include_str!("../../../src/cuda/gather/gather.ptx");
+pub(crate) const UNSUPPORTED_PTX_VERSION: i32 = 222;
 const NOT_FOUND: i32 = 500;
 const NONE: u64 = u64::MAX;
 
 /// The module of the kernels that gather.
-pub(super) fn module(driver: &Driver) -> usize {
+pub(crate) fn module(driver: &Driver) -> usize {
     let ptx = CString::new(PTX).unwrap();
     made(|to| driver.cuModuleLoadData(to, ptx.as_ptr()))
 }
 
-fn words(numbers: impl IntoIterator<Item = u32>) -> Vec<u8> {
+pub(crate) fn words(numbers: impl IntoIterator<Item = u32>) -> Vec<u8> {
     numbers.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-fn longs(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+pub(crate) fn longs(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     numbers.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 

@@ -14,26 +14,26 @@ use crate::child::this_test;
 use crate::double::{Driver, INVALID_VALUE, SUCCESS, made};
 use crate::scene::{PAGE, Scene, cool, count, pages};
 
-pub(super) const PORTABLE: u32 = 1;
-pub(super) const DEVICE_MAP: u32 = 2;
-pub(super) const READ_ONLY: u32 = 8;
-pub(super) const ALL: u32 = PORTABLE | DEVICE_MAP | READ_ONLY;
+pub(crate) const PORTABLE: u32 = 1;
+pub(crate) const DEVICE_MAP: u32 = 2;
+pub(crate) const READ_ONLY: u32 = 8;
+pub(crate) const ALL: u32 = PORTABLE | DEVICE_MAP | READ_ONLY;
 const HOST_MEMORY_ALREADY_REGISTERED: i32 = 712;
 const HOST_MEMORY_NOT_REGISTERED: i32 = 713;
 
-pub(super) const PAGES: usize = 64;
-pub(super) const LEN: usize = PAGES * PAGE as usize;
+pub(crate) const PAGES: usize = 64;
+pub(crate) const LEN: usize = PAGES * PAGE as usize;
 
 /// A file, and a mapping of it.
-pub(super) struct Mapped {
+pub(crate) struct Mapped {
     _scene: Scene,
     path: PathBuf,
-    pub(super) file: File,
+    pub(crate) file: File,
     map: MmapRaw,
 }
 
 impl Mapped {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scene = Scene::new();
         let path = scene.file("mapped", LEN as u64);
         let file = File::options().read(true).write(true).open(&path).unwrap();
@@ -46,7 +46,7 @@ impl Mapped {
         }
     }
 
-    pub(super) fn at(&self) -> usize {
+    pub(crate) fn at(&self) -> usize {
         self.map.as_ptr() as usize
     }
 
@@ -59,7 +59,7 @@ impl Mapped {
         assert_eq!(done, 0);
     }
 
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; LEN];
         self.file.read_exact_at(&mut bytes, 0).unwrap();
         bytes

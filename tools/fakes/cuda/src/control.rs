@@ -40,6 +40,8 @@ pub struct Live {
     pub registrations: u64,
     /// Modules.
     pub modules: u64,
+    /// Graphs, those that can be launched among them.
+    pub graphs: u64,
 }
 
 impl Double {
@@ -173,9 +175,9 @@ impl Double {
     /// What lives.
     #[must_use]
     pub fn live(&self) -> Live {
-        let mut counts = [0u64; 7];
+        let mut counts = [0u64; 8];
         self.call(c"fake_cuda_live", |get: unsafe extern "C" fn(*mut u64)| {
-            // SAFETY: it writes seven numbers.
+            // SAFETY: it writes eight numbers.
             unsafe { get(counts.as_mut_ptr()) }
         });
         let [
@@ -186,6 +188,7 @@ impl Double {
             events,
             registrations,
             modules,
+            graphs,
         ] = counts;
         Live {
             contexts,
@@ -195,6 +198,7 @@ impl Double {
             events,
             registrations,
             modules,
+            graphs,
         }
     }
 
@@ -282,7 +286,7 @@ extern "C" fn fake_cuda_under_way() -> u64 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fake_cuda_live(to: *mut u64) {
     let counts = world(|world| world.live());
-    // SAFETY: room for seven numbers, from `Double::live`.
+    // SAFETY: room for eight numbers, from `Double::live`.
     unsafe { std::ptr::copy_nonoverlapping(counts.as_ptr(), to, counts.len()) };
 }
 

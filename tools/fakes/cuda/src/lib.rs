@@ -13,6 +13,8 @@
 //!   when they are done. The number of open files that the process may have is raised for that.
 //! - Kernels are known by their names (`kernels`), and done on the CPU. What reads or writes where the
 //!   device cannot is noted, and every call in that context says so from then on.
+//! - Work on a stream that captures is kept for a graph, and calls that wait spoil the capture
+//!   (`capture`).
 //! - Device memory starts with poison in it, and its addresses are no addresses of the host.
 //! - Unknown handles, bad ranges and double frees give the driver's own errors. What the driver would
 //!   let pass and no program should do is noted as a violation: freeing or unregistering memory,
@@ -24,6 +26,7 @@
 //! Sources: the CUDA driver API reference (streams, events, stream synchronization behavior, API
 //! synchronization behavior), and runs on an H200 with driver 580.
 
+mod capture;
 mod code;
 mod contexts;
 pub mod control;

@@ -1,5 +1,6 @@
 //! Streams and events.
 
+use crate::capture::{Mark, Part};
 use crate::code;
 use crate::work::Action;
 use crate::world::{Done, World};
@@ -9,11 +10,15 @@ pub(crate) struct Stream {
     pub(crate) last: Option<u64>,
     /// Whether it waits for the null stream, and the null stream for it.
     pub(crate) blocking: bool,
+    /// Where it captures.
+    pub(crate) part: Option<Part>,
 }
 
 pub(crate) struct Event {
     pub(crate) context: usize,
     pub(crate) op: Option<u64>,
+    /// Where it was recorded last, if in a capture.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl World {
@@ -23,12 +28,14 @@ impl World {
             context,
             last: None,
             blocking,
+            part: None,
         };
         self.streams.insert(handle, stream);
         handle
     }
 
     pub(crate) fn end_stream(&mut self, handle: u64) -> Done {
+        self.end_part(handle);
         let stream = self.streams.remove(&handle).ok_or(code::INVALID_HANDLE)?;
         if stream.last.is_some_and(|op| self.ops.contains_key(&op)) {
             self.violate("a stream destroyed with work in flight");
@@ -38,7 +45,12 @@ impl World {
 
     pub(crate) fn new_event(&mut self, context: usize) -> u64 {
         let handle = self.handle();
-        self.events.insert(handle, Event { context, op: None });
+        let event = Event {
+            context,
+            op: None,
+            mark: None,
+        };
+        self.events.insert(handle, event);
         handle
     }
 
@@ -66,11 +78,27 @@ impl World {
         if self.event(event)?.context != streams {
             return Err(code::INVALID_HANDLE);
         }
-        let op = self.enqueue(context, stream, None, Action::Nothing)?;
+        let mark = self.mark(stream)?;
+        let op = match mark {
+            Some(_) => None,
+            None => Some(self.enqueue(context, stream, None, Action::Nothing)?),
+        };
         if let Some(event) = self.events.get_mut(&event) {
-            event.op = Some(op);
+            (event.op, event.mark) = (op, mark);
         }
         Ok(())
+    }
+
+    /// Has a stream wait for an event.
+    pub(crate) fn wait(&mut self, context: usize, stream: u64, event: u64) -> Done {
+        let &Event { op, mark, .. } = self.event(event)?;
+        if let Some(mark) = mark {
+            return self.join(stream, mark);
+        }
+        if op.is_some() {
+            self.isolated(stream)?;
+        }
+        self.enqueue(context, stream, op, Action::Nothing).map(drop)
     }
 
     pub(crate) fn context_of_event(&self, event: u64) -> Done<usize> {

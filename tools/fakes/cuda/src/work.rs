@@ -83,6 +83,7 @@ impl World {
         let mut after: Vec<u64> = also_after.into_iter().collect();
         let null = self.null_last.get(&context).copied();
         if stream == 0 {
+            self.not_implied(context)?;
             let blocking = self
                 .streams
                 .values()

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::capture::Capture;
 use crate::code;
 use crate::kernels::Kernel;
 use crate::memory::{FIRST_ADDRESS, Memory, Pinned};
@@ -11,7 +12,7 @@ use crate::modules::Module;
 use crate::pin::Glass;
 use crate::registered::Registered;
 use crate::streams::{Event, Stream};
-use crate::work::Op;
+use crate::work::{Action, Op};
 
 pub(crate) type Done<T = ()> = Result<T, i32>;
 
@@ -44,6 +45,10 @@ pub(crate) struct World {
     pub(crate) attributes: HashMap<i32, i32>,
     pub(crate) streams: HashMap<u64, Stream>,
     pub(crate) events: HashMap<u64, Event>,
+    pub(crate) captures: HashMap<u64, Capture>,
+    /// What each graph does, in order; and each that can be launched.
+    pub(crate) graphs: HashMap<u64, Vec<Action>>,
+    pub(crate) graph_execs: HashMap<u64, Vec<Action>>,
     /// The null stream of each context.
     pub(crate) null_last: HashMap<usize, u64>,
     next_handle: u64,
@@ -87,6 +92,9 @@ impl World {
             attributes: HashMap::new(),
             streams: HashMap::new(),
             events: HashMap::new(),
+            captures: HashMap::new(),
+            graphs: HashMap::new(),
+            graph_execs: HashMap::new(),
             null_last: HashMap::new(),
             next_handle: 0x5_0000,
             ops: BTreeMap::new(),
@@ -121,7 +129,7 @@ impl World {
     }
 
     /// Things that live, in the order of `control::Live`.
-    pub(crate) fn live(&self) -> [u64; 7] {
+    pub(crate) fn live(&self) -> [u64; 8] {
         let retained = self.retained.values().sum::<usize>();
         [
             retained + self.others.len(),
@@ -131,6 +139,7 @@ impl World {
             self.events.len(),
             self.registered.len(),
             self.modules.len(),
+            self.graphs.len() + self.graph_execs.len(),
         ]
         .map(|count| count as u64)
     }

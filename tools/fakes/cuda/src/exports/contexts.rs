@@ -55,6 +55,7 @@ export! {
 
     fn cuCtxSynchronize() |world| {
         let context = current(world)?;
+        world.none_captured(context)?;
         world.finish_all();
         world.told(context)?;
     }

@@ -49,6 +49,7 @@ export! {
     /// Takes PTX only.
     fn cuModuleLoadData(to: Out<Handle>, image: *const c_char) |world| {
         let context = current(world)?;
+        world.may_wait()?;
         if image.is_null() {
             return Err(code::INVALID_VALUE);
         }
@@ -60,6 +61,7 @@ export! {
 
     fn cuModuleUnload(module: Handle) |world| {
         let context = leaving(world)?;
+        world.may_wait()?;
         world.unload_module(module as u64)?;
         world.told(context)?;
     }
@@ -96,6 +98,6 @@ export! {
         }
         let arguments = arguments(kernel, places)?;
         let launch = Launch { module, kernel, arguments, blocks, threads };
-        world.enqueue(context, stream(on), None, Action::Kernel(launch))?;
+        world.put(context, stream(on), Action::Kernel(launch))?;
     }
 }

@@ -30,18 +30,21 @@ export! {
 
     fn cuMemAlloc_v2(at: Out<u64>, len: usize) |world| {
         let context = current(world)?;
+        world.may_wait()?;
         let address = world.allocate(context, len)?;
         at.put(address)?;
     }
 
     fn cuMemFree_v2(at: u64) |world| {
         let context = leaving(world)?;
+        world.may_wait()?;
         world.free(at)?;
         world.told(context)?;
     }
 
     fn cuMemHostAlloc(at: Out<*mut c_void>, len: usize, flags: c_uint) |world| {
         let context = current(world)?;
+        world.may_wait()?;
         if flags & !7 != 0 {
             return Err(code::INVALID_VALUE);
         }
@@ -51,17 +54,20 @@ export! {
 
     fn cuMemFreeHost(at: *mut c_void) |world| {
         let context = leaving(world)?;
+        world.may_wait()?;
         world.unpin(at as usize)?;
         world.told(context)?;
     }
 
     fn cuMemHostRegister_v2(at: *mut c_void, len: usize, flags: c_uint) |world| {
         let context = current(world)?;
+        world.may_wait()?;
         world.register(context, at as usize, len, flags)?;
     }
 
     fn cuMemHostUnregister(at: *mut c_void) |world| {
         let context = leaving(world)?;
+        world.may_wait()?;
         world.unregister(at as usize)?;
         world.told(context)?;
     }
@@ -78,11 +84,12 @@ export! {
         let context = current(world)?;
         world.check(context, to, len)?;
         let action = from_host(world, context, to, from as usize, len)?;
-        world.enqueue(context, stream(on), None, action)?;
+        world.put(context, stream(on), action)?;
     }
 
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, len: usize) |world| {
         let context = current(world)?;
+        world.may_wait()?;
         world.check(context, to, len)?;
         let action = from_host(world, context, to, from as usize, len)?;
         let op = world.enqueue(context, 0, None, action)?;
@@ -94,15 +101,16 @@ export! {
         let context = current(world)?;
         world.check(context, from, len)?;
         let action = Action::ToHost { to: to as usize, from, len };
-        let op = world.enqueue(context, stream(on), None, action)?;
+        let op = world.put(context, stream(on), action)?;
         if !world.is_pinned(to as usize, len) {
-            world.finish(Some(op));
+            world.finish(op);
             world.told(context)?;
         }
     }
 
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, len: usize) |world| {
         let context = current(world)?;
+        world.may_wait()?;
         world.check(context, from, len)?;
         let action = Action::ToHost { to: to as usize, from, len };
         let op = world.enqueue(context, 0, None, action)?;
@@ -114,13 +122,13 @@ export! {
         let context = current(world)?;
         world.check(context, from, len)?;
         world.check(context, to, len)?;
-        world.enqueue(context, stream(on), None, Action::OnDevice { to, from, len })?;
+        world.put(context, stream(on), Action::OnDevice { to, from, len })?;
     }
 
     fn cuMemsetD8Async(at: u64, value: u8, len: usize, on: Handle) |world| {
         let context = current(world)?;
         world.check(context, at, len)?;
-        world.enqueue(context, stream(on), None, Action::Set { at, value, len })?;
+        world.put(context, stream(on), Action::Set { at, value, len })?;
     }
 
     fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int, at: u64) |world| {

@@ -38,6 +38,7 @@ macro_rules! export {
     )*};
 }
 
+mod capture;
 mod contexts;
 mod devices;
 mod kernels;

@@ -4,7 +4,6 @@ use std::ffi::c_uint;
 
 use super::{Handle, Out, current, leaving, stream};
 use crate::code;
-use crate::work::Action;
 
 export! {
     fn cuStreamCreate(to: Out<Handle>, flags: c_uint) |world| {
@@ -25,6 +24,8 @@ export! {
     fn cuStreamSynchronize(on: Handle) |world| {
         let context = current(world)?;
         let last = world.last_of(context, stream(on))?;
+        world.not_captured(stream(on))?;
+        world.may_wait()?;
         world.finish(last);
         world.told(context)?;
     }
@@ -32,6 +33,8 @@ export! {
     fn cuStreamQuery(on: Handle) |world| {
         let context = current(world)?;
         let last = world.last_of(context, stream(on))?;
+        world.not_captured(stream(on))?;
+        world.may_wait()?;
         if !world.is_done(last) {
             world.do_one();
             world.told(context)?;
@@ -44,8 +47,7 @@ export! {
         if flags != 0 {
             return Err(code::INVALID_VALUE);
         }
-        let op = world.event_op(event as u64)?;
-        world.enqueue(context, stream(on), op, Action::Nothing)?;
+        world.wait(context, stream(on), event as u64)?;
     }
 
     fn cuEventCreate(to: Out<Handle>, flags: c_uint) |world| {
@@ -68,12 +70,16 @@ export! {
 
     fn cuEventSynchronize(event: Handle) |world| {
         let op = world.event_op(event as u64)?;
+        world.not_marked(event as u64)?;
+        world.may_wait()?;
         world.finish(op);
         world.told(world.context_of_event(event as u64)?)?;
     }
 
     fn cuEventQuery(event: Handle) |world| {
         let op = world.event_op(event as u64)?;
+        world.not_marked(event as u64)?;
+        world.may_wait()?;
         let context = world.context_of_event(event as u64)?;
         world.told(context)?;
         if !world.is_done(op) {
