@@ -163,6 +163,7 @@ macro_rules! functions {
 
             $(
                 #[doc = concat!("`", stringify!($symbol), "`.\n\n# Safety\nAs the driver's reference says.")]
+                #[allow(clippy::too_many_arguments, reason = "as many as the driver asks for")]
                 pub(super) unsafe fn $name(&self, $($arg: $kind),*) -> Result<()> {
                     // SAFETY: as the caller says.
                     let code = unsafe { (self.$name)($($arg),*) };

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use gpumap::{ReadOptions, Route, Runtime, Settings};
+use gpumap::{Engine, ReadOptions, Route, Runtime, Settings};
 
 use crate::device;
+use crate::in_place::{self, Cached, Told};
 use crate::kvikio;
 use crate::memory::Aligned;
 use crate::pairs::{Series, Target, measure};
@@ -161,31 +162,59 @@ pub(crate) static ALL: &[Case] = &[
     },
     Case {
         name: "kvikio-warm-1",
-        what: "2 GiB warm, in order, 1 thread, route buffered, into device memory",
+        what: "2 GiB warm, in order, 1 thread, no route named, mapped anew each time, into device memory",
+        peer: "KvikIO, best of 5 configurations, 1 thread",
+        target: Target::Ratio(6.00),
+        run: |scene, pairs, _| in_place::in_order_beside_kvikio(scene, pairs, 1, false),
+    },
+    Case {
+        name: "kvikio-kept-1",
+        what: "2 GiB warm, in order, 1 thread, no route named, pages kept registered, into device memory",
         peer: "KvikIO, best of 5 configurations, 1 thread",
         target: Target::Ratio(1.20),
-        run: |scene, pairs, _| kvikio::warm_in_order(scene, pairs, Route::Buffered, 1),
+        run: |scene, pairs, _| in_place::in_order_beside_kvikio(scene, pairs, 1, true),
     },
     Case {
         name: "kvikio-warm-4",
-        what: "2 GiB warm, in order, 4 threads, route buffered, into device memory",
+        what: "2 GiB warm, in order, 4 threads, no route named, mapped anew each time, into device memory",
         peer: "KvikIO, best of 5 configurations, 4 threads",
         target: Target::Ratio(1.20),
-        run: |scene, pairs, _| kvikio::warm_in_order(scene, pairs, Route::Buffered, 4),
+        run: |scene, pairs, _| in_place::in_order_beside_kvikio(scene, pairs, 4, false),
+    },
+    Case {
+        name: "kvikio-kept-4",
+        what: "2 GiB warm, in order, 4 threads, no route named, pages kept registered, into device memory",
+        peer: "KvikIO, best of 5 configurations, 4 threads",
+        target: Target::Ratio(1.20),
+        run: |scene, pairs, _| in_place::in_order_beside_kvikio(scene, pairs, 4, true),
     },
     Case {
         name: "kvikio-warm-8",
-        what: "2 GiB warm, in order, 8 threads, route buffered, into device memory",
+        what: "2 GiB warm, in order, 8 threads, no route named, mapped anew each time, into device memory",
         peer: "KvikIO, best of 5 configurations, 8 threads",
         target: Target::Ratio(1.15),
-        run: |scene, pairs, _| kvikio::warm_in_order(scene, pairs, Route::Buffered, 8),
+        run: |scene, pairs, _| in_place::in_order_beside_kvikio(scene, pairs, 8, false),
+    },
+    Case {
+        name: "kvikio-kept-8",
+        what: "2 GiB warm, in order, 8 threads, no route named, pages kept registered, into device memory",
+        peer: "KvikIO, best of 5 configurations, 8 threads",
+        target: Target::Ratio(1.15),
+        run: |scene, pairs, _| in_place::in_order_beside_kvikio(scene, pairs, 8, true),
     },
     Case {
         name: "kvikio-warm-16",
-        what: "2 GiB warm, in order, 16 threads, route buffered, into device memory",
+        what: "2 GiB warm, in order, 16 threads, no route named, mapped anew each time, into device memory",
         peer: "KvikIO, best of 5 configurations, 16 threads",
         target: Target::Ratio(1.10),
-        run: |scene, pairs, _| kvikio::warm_in_order(scene, pairs, Route::Buffered, 16),
+        run: |scene, pairs, _| in_place::in_order_beside_kvikio(scene, pairs, 16, false),
+    },
+    Case {
+        name: "kvikio-kept-16",
+        what: "2 GiB warm, in order, 16 threads, no route named, pages kept registered, into device memory",
+        peer: "KvikIO, best of 5 configurations, 16 threads",
+        target: Target::Ratio(1.10),
+        run: |scene, pairs, _| in_place::in_order_beside_kvikio(scene, pairs, 16, true),
     },
     Case {
         name: "device-warm-random",
@@ -229,6 +258,146 @@ pub(crate) static ALL: &[Case] = &[
         peer: "KvikIO's Mmap.read",
         target: Target::Ratio(1.0),
         run: |scene, pairs, _| kvikio::one_by_one(scene, pairs),
+    },
+    Case {
+        name: "in-place-fresh-1",
+        what: "4 GiB warm, in order, 1 worker, mapped by dma, nothing registered before, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.72),
+        run: |scene, pairs, _| in_place::fresh(scene, pairs, 1, Some(Engine::Dma), Cached::InOrder),
+    },
+    Case {
+        name: "in-place-kept-1",
+        what: "4 GiB warm, in order, 1 worker, mapped by dma, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.98),
+        run: |scene, pairs, _| in_place::kept(scene, pairs),
+    },
+    Case {
+        name: "in-place-auto-1",
+        what: "4 GiB warm, in order, 1 worker, no route named, nothing registered before, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.72),
+        run: |scene, pairs, _| in_place::fresh(scene, pairs, 1, None, Cached::InOrder),
+    },
+    Case {
+        name: "in-place-auto-4",
+        what: "4 GiB warm, in order, 4 workers, no route named, nothing registered before, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.90),
+        run: |scene, pairs, _| in_place::fresh(scene, pairs, 4, None, Cached::InOrder),
+    },
+    Case {
+        name: "in-place-auto-8",
+        what: "4 GiB warm, in order, 8 workers, no route named, nothing registered before, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.90),
+        run: |scene, pairs, _| in_place::fresh(scene, pairs, 8, None, Cached::InOrder),
+    },
+    Case {
+        name: "in-place-auto-16",
+        what: "4 GiB warm, in order, 16 workers, no route named, nothing registered before, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.90),
+        run: |scene, pairs, _| in_place::fresh(scene, pairs, 16, None, Cached::InOrder),
+    },
+    Case {
+        name: "in-place-rows-4096",
+        what: "262144 random rows of 4 KiB by ranges, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // 10 million rows a second.
+        target: Target::Most(262144.0 / 10.0e6),
+        run: |scene, pairs, _| in_place::rows(scene, pairs, Told::Ranges, (262144, 4096), 0),
+    },
+    Case {
+        name: "in-place-rows-65536",
+        what: "32768 random rows of 64 KiB by ranges, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        target: Target::Ratio(0.90),
+        run: |scene, pairs, _| in_place::rows(scene, pairs, Told::Ranges, (32768, 65536), 0),
+    },
+    Case {
+        name: "in-place-rows-512",
+        what: "1048576 random rows of 512 bytes by ranges, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // 50 million rows a second.
+        target: Target::Most(1048576.0 / 50.0e6),
+        run: |scene, pairs, _| in_place::rows(scene, pairs, Told::Ranges, (1048576, 512), 0),
+    },
+    Case {
+        name: "in-place-numbers-512",
+        what: "1048576 random rows of 512 bytes by numbers, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // 50 million rows a second.
+        target: Target::Most(1048576.0 / 50.0e6),
+        run: |scene, pairs, _| in_place::rows(scene, pairs, Told::Numbers, (1048576, 512), 0),
+    },
+    Case {
+        name: "in-place-there-4096",
+        what: "262144 random rows of 4 KiB by numbers on the device, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // 11.5 million rows a second: what the kernel alone is to reach.
+        target: Target::Most(262144.0 / 11.5e6),
+        run: |scene, pairs, _| in_place::rows(scene, pairs, Told::NumbersThere, (262144, 4096), 0),
+    },
+    Case {
+        name: "in-place-there-512",
+        what: "1048576 random rows of 512 bytes by numbers on the device, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // 90 million rows a second: what the kernel alone is to reach.
+        target: Target::Most(1048576.0 / 90.0e6),
+        run: |scene, pairs, _| in_place::rows(scene, pairs, Told::NumbersThere, (1048576, 512), 0),
+    },
+    Case {
+        name: "in-place-there-128",
+        what: "1048576 random rows of 128 bytes by numbers on the device, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // 330 million rows a second: what the kernel alone is to reach.
+        target: Target::Most(1048576.0 / 330.0e6),
+        run: |scene, pairs, _| in_place::rows(scene, pairs, Told::NumbersThere, (1048576, 128), 0),
+    },
+    Case {
+        name: "in-place-there-353",
+        what: "1048576 random rows of 353 bytes at odd offsets by numbers on the device, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // 0.8 of the 0.93 that rows of 512 and 4096 bytes reach.
+        target: Target::Ratio(0.74),
+        run: |scene, pairs, _| in_place::rows(scene, pairs, Told::NumbersThere, (1048576, 353), 17),
+    },
+    Case {
+        name: "in-place-there-1412",
+        what: "1048576 random rows of 1412 bytes at odd offsets by numbers on the device, pages kept registered, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // 0.8 of the 0.93 that rows of 512 and 4096 bytes reach.
+        target: Target::Ratio(0.74),
+        run: |scene, pairs, _| {
+            in_place::rows(scene, pairs, Told::NumbersThere, (1048576, 1412), 17)
+        },
+    },
+    Case {
+        name: "in-place-few-rows",
+        what: "16 random rows of 4 KiB by ranges, 1000 times, pages kept registered, into device memory",
+        peer: "1000 pinned copies of 64 KiB, each waited for",
+        // 40 microseconds each.
+        target: Target::Most(0.040),
+        run: |scene, pairs, _| in_place::few_rows(scene, pairs),
+    },
+    Case {
+        name: "kvikio-kept-random",
+        what: "262144 random rows of 4 KiB of a cached file of 4 GiB, pages kept registered, into device memory",
+        peer: "KvikIO, best of 3 configurations",
+        target: Target::Ratio(60.0),
+        run: |scene, pairs, _| in_place::rows_beside_kvikio(scene, pairs),
+    },
+    Case {
+        name: "in-place-fresh-small-folios-1",
+        what: "4 GiB cached by random reads, in order, 1 worker, mapped by dma, nothing registered before, into device memory",
+        peer: "pinned copies of 256 MiB, as many bytes",
+        // Small folios: what registering them gives.
+        target: Target::Ratio(0.15),
+        run: |scene, pairs, _| {
+            in_place::fresh(scene, pairs, 1, Some(Engine::Dma), Cached::AtRandom)
+        },
     },
     Case {
         name: "evict",

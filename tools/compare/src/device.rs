@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, PinnedHostSlice};
-use gpumap::{DeviceBuffer, Route, Runtime};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice};
+use gpumap::{DeviceBuffer, Engine, ReadOptions, Route, Runtime};
 
 use crate::cases::{runtime, said, timed};
 use crate::pairs::{Series, measure};
@@ -33,6 +33,48 @@ fn pinned(context: &Arc<CudaContext>, len: usize) -> Result<PinnedHostSlice<u8>,
     Ok(pinned)
 }
 
+/// What the link to the device can do: pinned copies.
+pub(crate) struct Link {
+    stream: Arc<CudaStream>,
+    pinned: PinnedHostSlice<u8>,
+    chunk: CudaSlice<u8>,
+}
+
+impl Link {
+    pub(crate) fn new() -> Result<Self, String> {
+        let context = CudaContext::new(0).map_err(said)?;
+        let stream = context.new_stream().map_err(said)?;
+        Ok(Self {
+            pinned: pinned(&context, CHUNK)?,
+            chunk: stream.alloc_zeros::<u8>(CHUNK).map_err(said)?,
+            stream,
+        })
+    }
+
+    /// Puts numbers into memory of the device.
+    pub(crate) fn upload(&self, numbers: &[u32]) -> Result<CudaSlice<u32>, String> {
+        let there = self.stream.clone_htod(numbers).map_err(said)?;
+        self.stream.synchronize().map_err(said)?;
+        Ok(there)
+    }
+
+    /// Seconds for so many bytes, in copies of 256 MiB or what is left.
+    pub(crate) fn carry(&mut self, bytes: u64) -> Result<f64, String> {
+        let bytes = usize::try_from(bytes).map_err(said)?;
+        let pinned = self.pinned.as_slice().map_err(said)?;
+        timed(|| {
+            for at in (0..bytes).step_by(CHUNK) {
+                let len = CHUNK.min(bytes - at);
+                let mut to = self.chunk.slice_mut(..len);
+                self.stream
+                    .memcpy_htod(&pinned[..len], &mut to)
+                    .map_err(said)?;
+            }
+            self.stream.synchronize().map_err(said)
+        })
+    }
+}
+
 /// 2 GiB in order.
 pub(crate) fn in_order(
     scene: &Scene,
@@ -44,21 +86,18 @@ pub(crate) fn in_order(
         .open(scene.large()?)
         .map_err(said)?;
     let mut memory = alloc(BYTES)?;
-    let context = CudaContext::new(0).map_err(said)?;
-    let stream = context.new_stream().map_err(said)?;
-    let pinned = pinned(&context, CHUNK)?;
-    let mut chunk = stream.alloc_zeros::<u8>(CHUNK).map_err(said)?;
+    let mut link = Link::new()?;
+    // The mapped way of several threads, which copy.
+    let options = ReadOptions::new().engine((route == Route::Mapped).then_some(Engine::Copy));
     measure(
         pairs,
-        &mut || timed(|| map.read(0..BYTES, &mut memory).map(drop).map_err(said)),
         &mut || {
             timed(|| {
-                for _ in 0..BYTES / CHUNK as u64 {
-                    stream.memcpy_htod(&pinned, &mut chunk).map_err(said)?;
-                }
-                stream.synchronize().map_err(said)
+                let read = map.read_with(0..BYTES, &mut memory, options);
+                read.map(drop).map_err(said)
             })
         },
+        &mut || link.carry(BYTES),
     )
 }
 

@@ -9,7 +9,7 @@ use gpumap::{Route, Runtime};
 
 use crate::cases::{runtime, said, timed};
 use crate::device;
-use crate::pairs::{Series, measure};
+use crate::pairs::{Run, Series, measure};
 use crate::scene::{Scene, warm};
 use crate::storage::{self, cold};
 
@@ -183,29 +183,43 @@ fn best(
     Ok(reader)
 }
 
-/// 2 GiB in order, warm, as many threads on both sides.
-pub(crate) fn warm_in_order(
-    scene: &Scene,
-    pairs: usize,
-    route: Route,
+/// A warm file in order, beside KvikIO with so many threads.
+pub(crate) fn in_order_beside(
+    path: &Path,
+    bytes: u64,
     threads: usize,
+    pairs: usize,
+    ours: &mut Run<'_>,
 ) -> Result<Series, String> {
-    let path = scene.large()?;
-    let map = runtime(route, "4MiB", threads)?.open(path).map_err(said)?;
-    let mut memory = device::alloc(IN_ORDER)?;
     let work = Work {
         path,
-        bytes: IN_ORDER,
+        bytes,
         offsets: None,
         make: &|| Ok(()),
     };
     let mut peer = best(&work, any(threads))?;
     warm(path)?;
-    measure(
-        pairs,
-        &mut || timed(|| map.read(0..IN_ORDER, &mut memory).map(drop).map_err(said)),
-        &mut || peer.read(&work),
-    )
+    measure(pairs, ours, &mut || peer.read(&work))
+}
+
+/// Rows of a warm file, all of one length, beside the configurations of KvikIO that were its best for such.
+pub(crate) fn beside(
+    path: &Path,
+    rows: &[std::ops::Range<u64>],
+    pairs: usize,
+    ours: &mut Run<'_>,
+) -> Result<Series, String> {
+    let list = offsets(rows)?;
+    let work = Work {
+        path,
+        bytes: rows.first().map_or(0, |row| row.end - row.start),
+        offsets: Some(list.path()),
+        make: &|| Ok(()),
+    };
+    let mappings = [8, 16].map(|threads| mapping(Kind::Mmap, threads));
+    let mut peer = best(&work, mappings.into_iter().chain(cufile(64).take(1)))?;
+    warm(path)?;
+    measure(pairs, ours, &mut || peer.read(&work))
 }
 
 /// 2 GiB in order, cold; KvikIO with as many threads as it likes best.

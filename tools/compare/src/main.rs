@@ -5,6 +5,7 @@
 
 mod cases;
 mod device;
+mod in_place;
 mod kvikio;
 mod memory;
 mod pairs;

@@ -22,12 +22,15 @@ pub(crate) enum Target {
     Ratio(f64),
     /// Our time less the peer's, in seconds, at most.
     Extra(f64),
+    /// Our time in seconds, at most.
+    Most(f64),
 }
 
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Ratio(ratio) => write!(f, "at least {ratio:.2}"),
+            Self::Most(seconds) => write!(f, "at most {:.3} ms", seconds * 1e3),
             Self::Extra(seconds) => write!(f, "at most {:.0} ms more", seconds * 1e3),
         }
     }
@@ -80,6 +83,7 @@ impl Series {
         let target = match target {
             Target::Ratio(ratio) => ratio,
             Target::Extra(seconds) => self.peer_seconds / (self.peer_seconds + seconds),
+            Target::Most(seconds) => self.peer_seconds / seconds,
         };
         let noise = (self.control.p90 - self.control.p10) / 2.0;
         let margin = self.ratio.median - target;
@@ -114,6 +118,8 @@ mod tests {
         assert_eq!(series.verdict(Target::Ratio(2.0)), "reached");
         assert_eq!(series.verdict(Target::Ratio(2.1)), "short");
         assert_eq!(series.verdict(Target::Extra(0.0)), "reached");
+        assert_eq!(series.verdict(Target::Most(1.0)), "reached");
+        assert_eq!(series.verdict(Target::Most(0.9)), "short");
         let slower = measure(9, &mut || Ok(2.0), &mut || Ok(1.0)).unwrap();
         assert_eq!(slower.verdict(Target::Extra(1.0)), "reached");
         assert_eq!(slower.verdict(Target::Extra(0.9)), "short");

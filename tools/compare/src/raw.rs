@@ -68,3 +68,12 @@ pub(crate) fn drop_pages(file: &File) -> Result<(), String> {
         Err("the bare drop failed".into())
     }
 }
+
+/// posix_fadvise(RANDOM): no read-ahead.
+pub(crate) fn expect_random_reads(file: &File) -> Result<(), String> {
+    // SAFETY: takes integers only.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(error).to_string()),
+    }
+}

@@ -91,3 +91,37 @@ pub(crate) fn warm(path: &Path) -> Result<(), String> {
     }
     Err(format!("{}: it does not stay cached", path.display()))
 }
+
+/// Has the file cached by reads of single pages in a random order, so that it lies in the smallest folios.
+pub(crate) fn warm_by_random_reads(path: &Path) -> Result<(), String> {
+    const THREADS: u64 = 64;
+    crate::storage::cold(path)?;
+    let said = |error: std::io::Error| format!("{}: {error}", path.display());
+    let file = std::fs::File::open(path).map_err(said)?;
+    crate::raw::expect_random_reads(&file)?;
+    let pages = file.metadata().map_err(said)?.len() / 4096;
+    let read = |thread: u64| {
+        let mut page = [0u8; 4096];
+        // An odd factor permutes the numbers below a power of two.
+        (thread..pages)
+            .step_by(THREADS as usize)
+            .try_for_each(|at| {
+                let at = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % pages * 4096;
+                std::os::unix::fs::FileExt::read_exact_at(&file, &mut page, at)
+            })
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|at| scope.spawn(move || read(at)))
+            .collect();
+        let mut ends = threads.into_iter().map(|thread| thread.join());
+        ends.try_for_each(|end| {
+            end.map_err(|_| "a thread panicked".to_owned())?
+                .map_err(said)
+        })
+    })?;
+    match gpumap::residency::settled(path) {
+        Ok(found) if found.is_warm() => Ok(()),
+        _ => Err(format!("{}: it does not stay cached", path.display())),
+    }
+}
