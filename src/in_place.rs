@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::plan::{self, Cost, Pieces, Plan};
 use crate::read::Request;
 use crate::report::{Engine, Fallback, Hindrance, Reason, Report, RouteUse};
-use crate::request::{Cursor, Memory, Route, RowNumbers};
+use crate::request::{Cursor, Memory, Numbers, Route, RowNumbers};
 use crate::route::buffered;
 use crate::route::mapped::{self, Means, Setback};
 use crate::run::Shore;
@@ -156,7 +156,8 @@ pub(crate) fn gather(
         return Ok(None);
     };
     let rows = RowNumbers {
-        indices: indices.into(),
+        numbers: Numbers::Given(indices.into()),
+        stride: row_bytes,
         row_bytes,
         table,
     };

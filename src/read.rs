@@ -124,7 +124,10 @@ impl Request<'_> {
             let mapping = self.map.mapping.as_deref()?;
             let stat = Stat::of(&self.map.file).ok()?;
             let registrations = self.runtime.registrations();
-            Some((registrations.needs(mapping, self.in_file()), stat))
+            let hull = self.rows.hull().shifted(self.map.offset)?;
+            let kept = registrations.all_kept(mapping, hull, &stat);
+            let needs = kept.unwrap_or_else(|| registrations.needs(mapping, self.in_file()));
+            Some((needs, stat))
         };
         self.needs.get_or_init(find).as_ref()
     }

@@ -17,8 +17,8 @@ use crate::sys::{Identity, Mapping, Stat};
 /// The registrations of a runtime.
 #[derive(Debug)]
 pub(crate) struct Registrations {
-    /// What is registered at once.
-    chunk_bytes: u64,
+    /// What is registered at once, as a power of 2.
+    chunk_shift: u32,
     /// The most bytes; found out when first needed, where the settings leave it open.
     most: OnceLock<u64>,
     state: Mutex<State>,
@@ -104,10 +104,10 @@ impl From<DeviceError> for Refusal {
 }
 
 impl Registrations {
-    /// At most so many bytes, `None` for [`fair_share`].
+    /// Chunks of a power of 2 of bytes; at most so many bytes in all, `None` for a fair share of memory.
     pub(crate) fn new(chunk_bytes: u64, most: Option<u64>) -> Self {
         Self {
-            chunk_bytes,
+            chunk_shift: chunk_bytes.trailing_zeros(),
             most: most.map_or_else(OnceLock::new, OnceLock::from),
             state: Mutex::default(),
             registrar: Mutex::default(),
@@ -115,7 +115,7 @@ impl Registrations {
     }
 
     pub(crate) fn chunk_bytes(&self) -> u64 {
-        self.chunk_bytes
+        1 << self.chunk_shift
     }
 
     fn most(&self) -> u64 {
@@ -137,8 +137,8 @@ impl Registrations {
         for range in bytes {
             let mut rest = range;
             while !rest.is_empty() {
-                let chunk = rest.start() / self.chunk_bytes;
-                let next = (chunk + 1).saturating_mul(self.chunk_bytes);
+                let chunk = rest.start() >> self.chunk_shift;
+                let next = (chunk + 1).saturating_mul(self.chunk_bytes());
                 let here = rest.intersect(ByteRange::new(rest.start(), next).unwrap_or_default());
                 let at = &mut touched[usize::try_from(chunk - first).unwrap_or(0)];
                 *at = at.hull(here);
@@ -155,13 +155,35 @@ impl Registrations {
             .collect()
     }
 
+    /// What reads within `hull` need, where all that it touches is kept; without a look at each row.
+    pub(crate) fn all_kept(
+        &self,
+        mapping: &Mapping,
+        hull: ByteRange,
+        stat: &Stat,
+    ) -> Option<Needs> {
+        let (first, end) = self.chunks(std::iter::once(hull))?;
+        let state = lock(&self.state);
+        (first..end)
+            .map(|chunk| {
+                let kept = state.kept.get(&(mapping.start_address(), chunk))?;
+                let whole = ByteRange::at(chunk << self.chunk_shift, self.chunk_bytes())?;
+                let pages = mapping.pages_touched(whole.intersect(hull));
+                kept.serves(pages, stat).then_some(Need { chunk, pages })
+            })
+            .collect()
+    }
+
     /// The first chunk, and the one behind the last; `None` where no bytes are meant.
     fn chunks(&self, bytes: impl Iterator<Item = ByteRange>) -> Option<(u64, u64)> {
         let ends = bytes
             .filter(|range| !range.is_empty())
             .map(|range| (range.start(), range.end()));
         let hull = ends.reduce(|(start, end), other| (start.min(other.0), end.max(other.1)))?;
-        Some((hull.0 / self.chunk_bytes, hull.1.div_ceil(self.chunk_bytes)))
+        Some((
+            hull.0 >> self.chunk_shift,
+            hull.1.div_ceil(self.chunk_bytes()),
+        ))
     }
 
     /// What a read would have to register.
@@ -182,7 +204,7 @@ impl Registrations {
     /// The pages to register for a need. A chunk of which some are registered already is taken whole, so
     /// that reads that go on through it do not register it again and again.
     fn wanted(&self, mapping: &Mapping, need: Need, kept: Option<&Kept>) -> ByteRange {
-        let whole = ByteRange::at(need.chunk * self.chunk_bytes, self.chunk_bytes);
+        let whole = ByteRange::at(need.chunk << self.chunk_shift, self.chunk_bytes());
         match kept {
             Some(_) => mapping.pages_touched(whole.unwrap_or_default()),
             None => need.pages,

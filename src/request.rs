@@ -331,17 +331,41 @@ impl<'r> From<DeviceIndices<'r>> for Indices<'r> {
     }
 }
 
-/// Rows of one length, by number from row 0 on.
+/// Rows of one length, as a device looks them up: by numbers, `stride` bytes from one to the next.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(
     not(feature = "cuda"),
     expect(dead_code, reason = "only a device looks at them")
 )]
 pub(crate) struct RowNumbers<'r> {
-    pub(crate) indices: Indices<'r>,
+    pub(crate) numbers: Numbers<'r>,
+    pub(crate) stride: u64,
     pub(crate) row_bytes: u64,
     /// All rows that there are, as bytes of the file.
     pub(crate) table: ByteRange,
+}
+
+/// Where the numbers come from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Numbers<'r> {
+    Given(Indices<'r>),
+    /// The starts of ranges are.
+    Starts(&'r [Range<u64>]),
+}
+
+impl Indices<'_> {
+    /// The least and the greatest; `None` where the host sees none.
+    pub(crate) fn ends(&self) -> Option<(u64, u64)> {
+        fn ends<T: Copy + Ord + Into<u64>>(all: &[T]) -> Option<(u64, u64)> {
+            let (least, most) = (all.iter().min()?, all.iter().max()?);
+            Some(((*least).into(), (*most).into()))
+        }
+        match self {
+            Self::U32(indices) => ends(indices),
+            Self::U64(indices) => ends(indices),
+            Self::Device(_) => None,
+        }
+    }
 }
 
 /// One row, or a part of one: bytes of the map that lie together and land together.
@@ -381,7 +405,16 @@ impl<'r> Rows<'r> {
         map_len: u64,
         path: &Path,
     ) -> Result<(Self, u64)> {
-        for at in 0..indices.len() {
+        // Nearly always all are right, which takes no look at each.
+        let most = indices
+            .ends()
+            .map_or(Some(0), |(_, most)| most.checked_add(1));
+        let end = most.and_then(|most| most.checked_mul(row_bytes));
+        let suspects = match end {
+            Some(end) if end <= map_len => 0,
+            _ => indices.len(),
+        };
+        for at in 0..suspects {
             let start = indices.get(at).checked_mul(row_bytes);
             let row = start.and_then(|start| ByteRange::at(start, row_bytes));
             if row.is_none_or(|row| row.end() > map_len) {
@@ -421,16 +454,42 @@ impl<'r> Rows<'r> {
         }
     }
 
-    /// As numbers, where they are that, of the rows in a part of the file.
+    /// As numbers, where all rows have one length, of the rows in a part of the file.
     pub(crate) fn numbered(self, table: ByteRange) -> Option<RowNumbers<'r>> {
-        match self {
-            Self::Indexed(indices, row_bytes) => Some(RowNumbers {
-                indices,
-                row_bytes,
-                table,
-            }),
-            _ => None,
-        }
+        let (numbers, stride, row_bytes) = match self {
+            Self::One(_) => return None,
+            Self::Indexed(indices, row_bytes) => (Numbers::Given(indices), row_bytes, row_bytes),
+            Self::Many(rows) => {
+                let len = |row: &Range<u64>| row.end - row.start;
+                let first = len(rows.first()?);
+                if first == 0 || rows.iter().any(|row| len(row) != first) {
+                    return None;
+                }
+                (Numbers::Starts(rows), 1, first)
+            }
+        };
+        Some(RowNumbers {
+            numbers,
+            stride,
+            row_bytes,
+            table,
+        })
+    }
+
+    /// From the first byte that any row has to behind the last; more where there are empty rows.
+    pub(crate) fn hull(self) -> ByteRange {
+        let ends = match self {
+            Self::One(range) => Some((range.start(), range.end())),
+            Self::Many(rows) => {
+                let starts = rows.iter().map(|row| row.start).min();
+                starts.zip(rows.iter().map(|row| row.end).max())
+            }
+            Self::Indexed(indices, row_bytes) => indices
+                .ends()
+                .map(|(least, most)| (least * row_bytes, (most + 1) * row_bytes)),
+        };
+        ends.and_then(|(start, end)| ByteRange::new(start, end))
+            .unwrap_or_default()
     }
 
     /// The segments, none of them empty, from `cursor` on for `bytes` bytes.

@@ -114,10 +114,11 @@ pub static KEYS: [Key; 12] = [
         name: "GPUMAP_CHUNK",
         default: "64MiB",
         unit: "bytes",
-        accepted: "64KiB to 1GiB",
+        accepted: "a power of 2, 64KiB to 1GiB",
         doc: "what of a file is registered with a device at once, for it to read in place",
         store: |s, text| {
-            s.chunk_bytes = within(parse_bytes(text)?, 64 << 10, 1 << 30)?;
+            let bytes = within(parse_bytes(text)?, 64 << 10, 1 << 30)?;
+            s.chunk_bytes = bytes.is_power_of_two().then_some(bytes)?;
             Some(())
         },
         show: |s| s.chunk_bytes.to_string(),

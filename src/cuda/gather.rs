@@ -1,5 +1,6 @@
 //! What a lane does with registered pages: the device reads them itself.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::device::Device;
@@ -11,7 +12,7 @@ use super::memory::{DeviceBuffer, DeviceSliceMut};
 use super::registered::Registered;
 use super::sources::Sources;
 use crate::range::ByteRange;
-use crate::request::{Indices, RowNumbers};
+use crate::request::{Indices, Numbers, RowNumbers};
 
 /// Rows by number that are ordered and moved together; more are moved in several goes.
 const BATCH: u64 = 4 << 20;
@@ -23,8 +24,37 @@ pub(crate) const WINDOW_SHIFT: u32 = 26;
 pub(crate) const LEAST_UNORDERED: u64 = 4096;
 
 impl RowNumbers<'_> {
+    fn count(&self) -> u64 {
+        let count = match self.numbers {
+            Numbers::Given(indices) => indices.len(),
+            Numbers::Starts(rows) => rows.len(),
+        };
+        count as u64
+    }
+
+    /// Rows that there are.
     fn rows(&self) -> u64 {
-        self.table.len().checked_div(self.row_bytes).unwrap_or(0)
+        let starts = self.table.len().checked_sub(self.row_bytes);
+        starts.map_or(0, |starts| starts / self.stride.max(1) + 1)
+    }
+
+    /// The bytes of the file that a number means.
+    fn row(&self, number: u64) -> Option<ByteRange> {
+        let start = number
+            .checked_mul(self.stride)?
+            .checked_add(self.table.start())?;
+        ByteRange::at(start, self.row_bytes)
+    }
+
+    /// The least and the greatest number; `None` where the host sees none.
+    fn ends(&self) -> Option<(u64, u64)> {
+        match self.numbers {
+            Numbers::Given(indices) => indices.ends(),
+            Numbers::Starts(rows) => {
+                let starts = || rows.iter().map(|row| row.start);
+                starts().min().zip(starts().max())
+            }
+        }
     }
 
     /// The windows that they are worth ordering by.
@@ -39,6 +69,43 @@ impl RowNumbers<'_> {
         let count = u32::try_from(self.table.len().div_ceil(1 << shift)).unwrap_or(MOST_WINDOWS);
         // Within a few windows the device finds everything without.
         (count > 4).then_some(Windows { shift, count })
+    }
+
+    fn width(&self) -> Width {
+        match self.numbers {
+            Numbers::Given(
+                Indices::U32(_) | Indices::Device(DeviceIndices { wide: false, .. }),
+            ) => Width::U32,
+            _ => Width::U64,
+        }
+    }
+
+    /// Bytes of one number, where it lies in host memory and must be uploaded; else 0.
+    pub(super) fn host_width(&self) -> u64 {
+        match (self.numbers, self.width()) {
+            (Numbers::Given(Indices::Device(_)), _) => 0,
+            (_, Width::U32) => 4,
+            (_, Width::U64) => 8,
+        }
+    }
+
+    /// Whether every row that a number may mean is registered: of numbers on the device, every row.
+    fn all_registered(&self, sources: &Sources) -> bool {
+        let is_registered = |number| self.row(number).is_some_and(|row| sources.cover(row));
+        let Some((least, most)) = self.ends() else {
+            return self.count() == 0 || sources.cover(self.table);
+        };
+        let hull = self.row(least).zip(self.row(most));
+        let hull = hull.map(|(first, last)| first.hull(last));
+        if hull.is_some_and(|hull| sources.cover(hull)) {
+            return true;
+        }
+        match self.numbers {
+            Numbers::Given(Indices::U32(all)) => all.iter().all(|n| is_registered((*n).into())),
+            Numbers::Given(Indices::U64(all)) => all.iter().all(|n| is_registered(*n)),
+            Numbers::Given(Indices::Device(_)) => false,
+            Numbers::Starts(rows) => rows.iter().all(|row| is_registered(row.start)),
+        }
     }
 }
 
@@ -93,7 +160,7 @@ pub(super) unsafe fn enqueue_rows(
 ) -> Result<()> {
     let kernels: &Kernels = device.kernels()?;
     let driver = device.driver();
-    let count = numbers.indices.len() as u64;
+    let count = numbers.count();
     // SAFETY: the scratch is ours.
     unsafe { driver.fill(scratch.wrong(), 0xff, 8, stream) }?;
     let mut first = 0;
@@ -101,9 +168,10 @@ pub(super) unsafe fn enqueue_rows(
         let batch = (count - first).min(BATCH);
         let rows = Numbered {
             indices: upload(scratch.start, first, batch)?,
-            width: width(&numbers.indices),
+            width: numbers.width(),
             count: batch,
             source,
+            stride: numbers.stride,
             row_bytes: numbers.row_bytes,
             rows: numbers.rows(),
         };
@@ -126,22 +194,6 @@ pub(super) unsafe fn enqueue_rows(
         first += batch;
     }
     Ok(())
-}
-
-fn width(indices: &Indices<'_>) -> Width {
-    match indices {
-        Indices::U32(_) | Indices::Device(DeviceIndices { wide: false, .. }) => Width::U32,
-        Indices::U64(_) | Indices::Device(DeviceIndices { wide: true, .. }) => Width::U64,
-    }
-}
-
-/// Bytes of one number, where it lies in host memory and must be uploaded.
-pub(super) fn host_width(indices: &Indices<'_>) -> u64 {
-    match indices {
-        Indices::U32(_) => 4,
-        Indices::U64(_) => 8,
-        Indices::Device(_) => 0,
-    }
 }
 
 impl<'d> Crossing<'_, 'd> {
@@ -225,13 +277,13 @@ impl<'d> Crossing<'_, 'd> {
         numbers: &RowNumbers<'_>,
         to: &DeviceSliceMut<'d>,
     ) -> Result<Option<u64>> {
-        let count = numbers.indices.len() as u64;
+        let count = numbers.count();
         let nowhere = || DeviceError::NotMapped {
             range: numbers.table.start()..numbers.table.end(),
         };
         let source = sources.base(numbers.table.start()).ok_or_else(nowhere)?;
         let fits = count.checked_mul(numbers.row_bytes) == Some(to.len());
-        if !fits || !all_registered(sources, numbers) {
+        if !fits || !numbers.all_registered(sources) {
             return Err(nowhere());
         }
         if count == 0 || numbers.row_bytes == 0 {
@@ -239,15 +291,18 @@ impl<'d> Crossing<'_, 'd> {
         }
         let device = self.lane.device.clone();
         let _bound = device.bind()?;
-        let on_host = host_width(&numbers.indices);
+        let on_host = numbers.host_width();
         let start = self.scratch(Scratch::bytes(count, on_host))?;
         let scratch = Scratch::at(start, count, on_host);
         self.held.extend(sources.registered().cloned());
         let stream = self.lane.stream.handle();
-        let upload = |to, first, batch| match numbers.indices {
-            Indices::Device(indices) => Ok(indices.address + first * indices.width()),
-            Indices::U32(indices) => self.upload(to, part_of(indices, first, batch)),
-            Indices::U64(indices) => self.upload(to, part_of(indices, first, batch)),
+        let upload = |to, first, batch| match numbers.numbers {
+            Numbers::Given(Indices::Device(indices)) => {
+                Ok(indices.address + first * indices.width())
+            }
+            Numbers::Given(Indices::U32(all)) => self.upload(to, part_of(all, first, batch)),
+            Numbers::Given(Indices::U64(all)) => self.upload(to, part_of(all, first, batch)),
+            Numbers::Starts(rows) => self.upload_starts(to, batch_of(rows, first, batch)),
         };
         // SAFETY: all rows that a number can mean are registered, and held until a wait; the destination
         // and the numbers are borrowed until then; the scratch is the lane's own, and large enough.
@@ -272,24 +327,52 @@ impl<'d> Crossing<'_, 'd> {
 
     /// Puts numbers into memory of the device, by way of slots; where that lies.
     fn upload(&mut self, to: u64, numbers: &[u8]) -> Result<u64> {
-        let mut at = to;
         let mut rest = numbers;
-        while !rest.is_empty() {
-            let slot = self.free_slot()?;
+        self.upload_by(to, |slot| {
             let (now, later) = rest.split_at(rest.len().min(slot.len()));
-            slot.as_mut_slice()[..now.len()].copy_from_slice(now);
+            slot[..now.len()].copy_from_slice(now);
+            rest = later;
+            now.len()
+        })
+    }
+
+    /// The same for the starts of ranges.
+    fn upload_starts(&mut self, to: u64, rows: &[Range<u64>]) -> Result<u64> {
+        let mut rest = rows;
+        self.upload_by(to, |slot| {
+            let (now, later) = rest.split_at(rest.len().min(slot.len() / 8));
+            for (place, row) in slot.chunks_exact_mut(8).zip(now) {
+                place.copy_from_slice(&row.start.to_ne_bytes());
+            }
+            rest = later;
+            now.len() * 8
+        })
+    }
+
+    /// Copies what `fill` puts into slot after slot, until it puts nothing; within the scratch from `to` on.
+    fn upload_by(&mut self, to: u64, mut fill: impl FnMut(&mut [u8]) -> usize) -> Result<u64> {
+        let end = self
+            .lane
+            .scratch
+            .as_ref()
+            .map_or(0, |all| all.address() + all.len());
+        let mut at = to;
+        loop {
+            let slot = self.free_slot()?;
+            let len = fill(slot.as_mut_slice()).min(slot.len());
             let from = slot.start().cast();
+            if len == 0 || len as u64 > end.saturating_sub(at) {
+                return Ok(to);
+            }
             self.copies += 1;
             self.busy = true;
             let Self { lane, .. } = &*self;
             let driver = lane.device.driver();
             // SAFETY: the scratch has so many bytes there, and is the lane's own; the slot is not touched
             // before a wait for this copy.
-            unsafe { driver.copy_to_device(at, from, now.len(), lane.stream.handle()) }?;
-            at += now.len() as u64;
-            rest = later;
+            unsafe { driver.copy_to_device(at, from, len, lane.stream.handle()) }?;
+            at += len as u64;
         }
-        Ok(to)
     }
 
     /// Memory of the device for work of this lane, of so many bytes at least.
@@ -322,25 +405,15 @@ pub(super) fn first_wrong(device: &Device, scratch: Scratch) -> Result<Option<u6
     Ok(Some(u64::from_ne_bytes(wrong)).filter(|at| *at != u64::MAX))
 }
 
-/// Whether every row that a number may mean is registered: of numbers on the device, every row.
-fn all_registered(sources: &Sources, numbers: &RowNumbers<'_>) -> bool {
-    let registered = |index: u64| {
-        let start = index.checked_mul(numbers.row_bytes);
-        let row = start.and_then(|start| ByteRange::at(start, numbers.row_bytes));
-        let row = row.and_then(|row| row.shifted(numbers.table.start()));
-        row.is_some_and(|row| sources.cover(row))
-    };
-    match numbers.indices {
-        Indices::U32(indices) => indices.iter().all(|index| registered((*index).into())),
-        Indices::U64(indices) => indices.iter().all(|index| registered(*index)),
-        Indices::Device(_) => sources.cover(numbers.table),
-    }
+/// What of all the numbers makes a batch, as bytes.
+fn part_of<T: bytemuck::NoUninit>(all: &[T], first: u64, count: u64) -> &[u8] {
+    bytemuck::cast_slice(batch_of(all, first, count))
 }
 
-fn part_of<T: bytemuck::NoUninit>(indices: &[T], first: u64, count: u64) -> &[u8] {
+fn batch_of<T>(all: &[T], first: u64, count: u64) -> &[T] {
     let first = usize::try_from(first).unwrap_or(usize::MAX);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    bytemuck::cast_slice(&indices[first..first + count])
+    &all[first..first + count]
 }
 
 /// Cuts rows where the device must: at the ends of what is registered together, and where they are long.

@@ -42,6 +42,8 @@ pub(super) struct Numbered {
     pub(super) count: u64,
     /// Where the device finds row 0.
     pub(super) source: u64,
+    /// Bytes from one row to the next.
+    pub(super) stride: u64,
     pub(super) row_bytes: u64,
     /// Rows that there are; a number beyond is left out, and told.
     pub(super) rows: u64,
@@ -148,6 +150,7 @@ impl Kernels {
             order,
             rows.count,
             rows.source,
+            rows.stride,
             rows.row_bytes,
             rows.rows,
             lanes.into(),
@@ -177,12 +180,12 @@ impl Kernels {
             indices,
             width,
             count,
-            row_bytes,
+            stride,
             ..
         } = rows;
         let (shift, most) = (windows.shift.into(), windows.count.into());
         let threads = count.div_ceil(TILE) * u64::from(THREADS);
-        let counted = [indices, count, row_bytes, shift, most, counts];
+        let counted = [indices, count, stride, shift, most, counts];
         // SAFETY: as above.
         unsafe {
             launch(
@@ -196,7 +199,7 @@ impl Kernels {
         let summed = [counts, most];
         // SAFETY: as above; one block of as many threads as there can be windows.
         unsafe { launch_blocks(device, stream, self.start_windows, 1, MOST_WINDOWS, &summed) }?;
-        let ordered = [indices, count, row_bytes, shift, most, counts, order];
+        let ordered = [indices, count, stride, shift, most, counts, order];
         // SAFETY: as above.
         unsafe {
             launch(
@@ -239,7 +242,7 @@ unsafe fn launch_blocks(
     arguments: &[u64],
 ) -> Result<()> {
     let pointer = |argument: &u64| std::ptr::from_ref(argument).cast_mut().cast::<c_void>();
-    let mut pointers: smallvec::SmallVec<[*mut c_void; 9]> =
+    let mut pointers: smallvec::SmallVec<[*mut c_void; 10]> =
         arguments.iter().map(pointer).collect();
     let extra = std::ptr::null_mut();
     // SAFETY: as the caller says; the arguments are copied before the call returns.

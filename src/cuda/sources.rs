@@ -11,8 +11,8 @@ use crate::range::ByteRange;
 #[derive(Debug)]
 pub(crate) struct Sources {
     all: Vec<Source>,
-    /// How far apart their beginnings are at least, and what that leaves of an offset.
-    chunk_bytes: u64,
+    /// The chunks of the file, one of which each lies in, as a power of 2.
+    chunk_shift: u32,
     /// The place in `all` of each chunk of the file, from that of the first source on; `u32::MAX` for none.
     places: Vec<u32>,
     /// Whether the device finds each byte of the mapping as far from the first as in the file.
@@ -29,7 +29,8 @@ struct Source {
 const NONE: u32 = u32::MAX;
 
 impl Sources {
-    /// From registered pages, each within one chunk of the file, a chunk having one at most.
+    /// From registered pages, each within one chunk of the file (a power of 2 of bytes), a chunk having one at
+    /// most.
     pub(crate) fn new(
         device: &Device,
         chunk_bytes: u64,
@@ -47,20 +48,21 @@ impl Sources {
             .map(source)
             .collect::<Result<Vec<_>>>()?;
         all.sort_unstable_by_key(|source| source.pages.start());
+        let chunk_shift = chunk_bytes.trailing_zeros();
         let first = all
             .first()
-            .map_or(0, |source| source.pages.start() / chunk_bytes);
+            .map_or(0, |source| source.pages.start() >> chunk_shift);
         let mut places = Vec::new();
         for (place, source) in all.iter().enumerate() {
-            let at =
-                usize::try_from(source.pages.start() / chunk_bytes - first).unwrap_or(usize::MAX);
+            let at = usize::try_from((source.pages.start() >> chunk_shift) - first)
+                .unwrap_or(usize::MAX);
             places.resize(at.max(places.len()), NONE);
             places.push(u32::try_from(place).unwrap_or(NONE));
         }
         let contiguous = device.reads_at_host_addresses();
         Ok(Self {
             all,
-            chunk_bytes,
+            chunk_shift,
             places,
             contiguous,
         })
@@ -69,8 +71,8 @@ impl Sources {
     /// Where the device finds the first of these bytes of the file, and how many of them lie there one
     /// after another; `None` where that byte is not registered.
     pub(super) fn find(&self, bytes: ByteRange) -> Option<(u64, u64)> {
-        let first = self.all.first()?.pages.start() / self.chunk_bytes;
-        let chunk = (bytes.start() / self.chunk_bytes).checked_sub(first)?;
+        let first = self.all.first()?.pages.start() >> self.chunk_shift;
+        let chunk = (bytes.start() >> self.chunk_shift).checked_sub(first)?;
         let place = *self.places.get(usize::try_from(chunk).ok()?)?;
         let source = self.all.get(place as usize)?;
         let there = source.pages.intersect(bytes);

@@ -106,11 +106,11 @@ extern "C" __global__ void gather_parts(const Part *parts, u64 count, u32 lanes,
     copy(Group(lanes), destination + part.to, part.from, part.len);
 }
 
-// Rows of one length by their numbers, in the order given, if any. One that does not exist is left out, and
-// the place of the first such is told.
+// Rows of one length by their numbers, `stride` bytes from one to the next, in the order given, if any. One that
+// does not exist is left out, and the place of the first such is told.
 template <class Index>
-__device__ void gather_rows(const Index *indices, const u32 *order, u64 count, u64 source, u64 row_bytes,
-                            u64 rows, u32 lanes, u64 destination, u64 *wrong) {
+__device__ void gather_rows(const Index *indices, const u32 *order, u64 count, u64 source, u64 stride,
+                            u64 row_bytes, u64 rows, u32 lanes, u64 destination, u64 *wrong) {
     u64 parts = (row_bytes + PART - 1) / PART;
     u64 unit = thread() / lanes;
     u64 at = parts == 1 ? unit : unit / parts;
@@ -124,26 +124,26 @@ __device__ void gather_rows(const Index *indices, const u32 *order, u64 count, u
         return;
     }
     u64 len = row_bytes - skip < PART ? row_bytes - skip : PART;
-    copy(group, destination + at * row_bytes + skip, source + index * row_bytes + skip, len);
+    copy(group, destination + at * row_bytes + skip, source + index * stride + skip, len);
 }
 
 extern "C" __global__ void gather_rows_u32(const u32 *indices, const u32 *order, u64 count, u64 source,
-                                           u64 row_bytes, u64 rows, u32 lanes, u64 destination,
-                                           u64 *wrong) {
-    gather_rows(indices, order, count, source, row_bytes, rows, lanes, destination, wrong);
+                                           u64 stride, u64 row_bytes, u64 rows, u32 lanes,
+                                           u64 destination, u64 *wrong) {
+    gather_rows(indices, order, count, source, stride, row_bytes, rows, lanes, destination, wrong);
 }
 
 extern "C" __global__ void gather_rows_u64(const u64 *indices, const u32 *order, u64 count, u64 source,
-                                           u64 row_bytes, u64 rows, u32 lanes, u64 destination,
-                                           u64 *wrong) {
-    gather_rows(indices, order, count, source, row_bytes, rows, lanes, destination, wrong);
+                                           u64 stride, u64 row_bytes, u64 rows, u32 lanes,
+                                           u64 destination, u64 *wrong) {
+    gather_rows(indices, order, count, source, stride, row_bytes, rows, lanes, destination, wrong);
 }
 
 // An order of rows in which those of one window of the source stand together. Three steps: how many rows
 // each window has; where its part of the order starts; the order.
 
-__device__ u32 window(u64 index, u64 row_bytes, u32 shift, u32 windows) {
-    u64 at = index * row_bytes >> shift;
+__device__ u32 window(u64 index, u64 stride, u32 shift, u32 windows) {
+    u64 at = index * stride >> shift;
     // Whatever a wrong number gives.
     return at < windows ? (u32)at : windows - 1;
 }
@@ -152,27 +152,27 @@ __device__ u32 window(u64 index, u64 row_bytes, u32 shift, u32 windows) {
 const u32 THREADS = 256, TILE = 16 * THREADS;
 
 template <class Index>
-__device__ void count_windows(const Index *indices, u64 count, u64 row_bytes, u32 shift, u32 windows,
+__device__ void count_windows(const Index *indices, u64 count, u64 stride, u32 shift, u32 windows,
                               u32 *counts) {
     __shared__ u32 here[MOST_WINDOWS];
     for (u32 i = threadIdx.x; i < windows; i += THREADS) here[i] = 0;
     __syncthreads();
     u64 first = (u64)blockIdx.x * TILE;
     for (u64 at = first + threadIdx.x; at < first + TILE && at < count; at += THREADS)
-        atomicAdd(&here[window(indices[at], row_bytes, shift, windows)], 1);
+        atomicAdd(&here[window(indices[at], stride, shift, windows)], 1);
     __syncthreads();
     for (u32 i = threadIdx.x; i < windows; i += THREADS)
         if (here[i]) atomicAdd(&counts[i], here[i]);
 }
 
-extern "C" __global__ void count_windows_u32(const u32 *indices, u64 count, u64 row_bytes, u32 shift,
+extern "C" __global__ void count_windows_u32(const u32 *indices, u64 count, u64 stride, u32 shift,
                                              u32 windows, u32 *counts) {
-    count_windows(indices, count, row_bytes, shift, windows, counts);
+    count_windows(indices, count, stride, shift, windows, counts);
 }
 
-extern "C" __global__ void count_windows_u64(const u64 *indices, u64 count, u64 row_bytes, u32 shift,
+extern "C" __global__ void count_windows_u64(const u64 *indices, u64 count, u64 stride, u32 shift,
                                              u32 windows, u32 *counts) {
-    count_windows(indices, count, row_bytes, shift, windows, counts);
+    count_windows(indices, count, stride, shift, windows, counts);
 }
 
 // One block of as many threads as there can be windows.
@@ -190,28 +190,28 @@ extern "C" __global__ void start_windows(u32 *counts, u32 windows) {
 }
 
 template <class Index>
-__device__ void order_rows(const Index *indices, u64 count, u64 row_bytes, u32 shift, u32 windows,
+__device__ void order_rows(const Index *indices, u64 count, u64 stride, u32 shift, u32 windows,
                            u32 *starts, u32 *order) {
     __shared__ u32 here[MOST_WINDOWS];
     for (u32 i = threadIdx.x; i < windows; i += THREADS) here[i] = 0;
     __syncthreads();
     u64 first = (u64)blockIdx.x * TILE;
     for (u64 at = first + threadIdx.x; at < first + TILE && at < count; at += THREADS)
-        atomicAdd(&here[window(indices[at], row_bytes, shift, windows)], 1);
+        atomicAdd(&here[window(indices[at], stride, shift, windows)], 1);
     __syncthreads();
     for (u32 i = threadIdx.x; i < windows; i += THREADS)
         if (here[i]) here[i] = atomicAdd(&starts[i], here[i]);
     __syncthreads();
     for (u64 at = first + threadIdx.x; at < first + TILE && at < count; at += THREADS)
-        order[atomicAdd(&here[window(indices[at], row_bytes, shift, windows)], 1)] = (u32)at;
+        order[atomicAdd(&here[window(indices[at], stride, shift, windows)], 1)] = (u32)at;
 }
 
-extern "C" __global__ void order_rows_u32(const u32 *indices, u64 count, u64 row_bytes, u32 shift,
+extern "C" __global__ void order_rows_u32(const u32 *indices, u64 count, u64 stride, u32 shift,
                                           u32 windows, u32 *starts, u32 *order) {
-    order_rows(indices, count, row_bytes, shift, windows, starts, order);
+    order_rows(indices, count, stride, shift, windows, starts, order);
 }
 
-extern "C" __global__ void order_rows_u64(const u64 *indices, u64 count, u64 row_bytes, u32 shift,
+extern "C" __global__ void order_rows_u64(const u64 *indices, u64 count, u64 stride, u32 shift,
                                           u32 windows, u32 *starts, u32 *order) {
-    order_rows(indices, count, row_bytes, shift, windows, starts, order);
+    order_rows(indices, count, stride, shift, windows, starts, order);
 }

@@ -29,7 +29,7 @@ pub(crate) struct InPlace {
 const DMA_PICOSECONDS_PER_BYTE: u64 = 18;
 const KERNEL_PICOSECONDS_PER_BYTE: u64 = 20;
 const DMA_NANOSECONDS: u64 = 10_000;
-const KERNEL_NANOSECONDS: u64 = 25_000;
+const KERNEL_NANOSECONDS: u64 = 21_000;
 /// 1 million rows, ordered by windows: 100 to 550 million a second, and the host's part.
 const KERNEL_NANOSECONDS_PER_ROW: u64 = 12;
 /// Registering, there: 39 to 48 GB/s in chunks of 64 MiB, 70 microseconds for a page.

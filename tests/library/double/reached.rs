@@ -110,7 +110,7 @@ fn letting_go_of_what_work_in_flight_needs_is_seen() {
         assert_eq!(register(), SUCCESS);
         let rows = driver.function(set.module, c"gather_rows_u32");
         let source = set.mapped.at() as u64;
-        let nothing = [0, 0, 0, source - 4096, 4096, 2, 1, to, 0];
+        let nothing = [0, 0, 0, source - 4096, 4096, 4096, 2, 1, to, 0];
         assert_eq!(driver.launch(rows, 1, 1, set.stream, &nothing), SUCCESS);
         assert_eq!(driver.cuMemHostUnregister(from), SUCCESS);
         assert_eq!(double.violations().len(), 2);

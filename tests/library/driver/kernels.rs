@@ -197,6 +197,7 @@ fn rows_by_their_numbers_are_what_the_cpu_gathers() {
                     count,
                     source,
                     length,
+                    length,
                     u64::from(rows),
                     lanes,
                     destination,
@@ -226,7 +227,7 @@ fn the_first_wrong_number_is_told_and_its_row_left_out() {
         let source = driver.placed(&noise(3, 1000));
         let indices = driver.placed(&words([9, 10, 0, u32::MAX]));
         let (destination, wrong) = (driver.placed(&[0xee; 400]), driver.placed(&longs([NONE])));
-        let arguments = [indices, 0, 4, source, 100, 10, 8, destination, wrong];
+        let arguments = [indices, 0, 4, source, 100, 100, 10, 8, destination, wrong];
         run(driver, function, 4, 8, &arguments);
         assert_eq!(held(driver, wrong, 8), longs([1]));
         let bytes = noise(3, 1000);

@@ -65,8 +65,9 @@ pub(crate) fn fresh(
     let options = ReadOptions::new()
         .route(engine.map(|_| Route::Mapped))
         .engine(engine);
+    let (runtime, _) = opened(path, workers, 0)?;
     let mut ours = || {
-        let (_runtime, map) = opened(path, workers, 0)?;
+        let map = runtime.open(path).map_err(said)?;
         let mut report = Report::default();
         let seconds = timed(|| {
             report = map.read_with(.., &mut memory, options).map_err(said)?;
@@ -200,11 +201,12 @@ pub(crate) fn in_order_beside_kvikio(
     const BYTES: u64 = 2 << 30;
     let path = scene.large()?;
     let kept = keep.then(|| registered(path, threads, 0)).transpose()?;
+    let (runtime, _) = opened(path, threads, 0)?;
     let mut memory = alloc(BYTES)?;
     kvikio::in_order_beside(path, BYTES, threads, pairs, &mut || {
         let map = match &kept {
             Some(map) => map.clone(),
-            None => opened(path, threads, 0)?.1,
+            None => runtime.open(path).map_err(said)?,
         };
         timed(|| map.read(..BYTES, &mut memory).map(drop).map_err(said))
     })

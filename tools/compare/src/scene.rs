@@ -72,6 +72,8 @@ fn write(dir: &Path, len: u64) -> std::io::Result<NamedTempFile> {
         file.write_all(&block)?;
     }
     file.as_file().sync_all()?;
+    // So that it is cached by reads, and lies in folios as those make them.
+    gpumap::evict::file(file.path()).map_err(std::io::Error::other)?;
     Ok(file)
 }
 

@@ -43,7 +43,7 @@ impl Kernel {
     pub(crate) fn arguments(self) -> &'static [usize] {
         match self {
             Self::GatherParts => &[8, 8, 4, 8],
-            Self::GatherRows(_) => &[8, 8, 8, 8, 8, 8, 4, 8, 8],
+            Self::GatherRows(_) => &[8, 8, 8, 8, 8, 8, 8, 4, 8, 8],
             Self::CountWindows(_) => &[8, 8, 8, 4, 4, 8],
             Self::StartWindows => &[8, 4],
             Self::OrderRows(_) => &[8, 8, 8, 4, 4, 8, 8],
@@ -65,8 +65,9 @@ impl Launch {
     pub(crate) fn touches(&self, device: &Range<u64>) -> bool {
         let points = self.arguments.iter().any(|at| device.contains(at));
         let source = match (self.kernel, &self.arguments[..]) {
-            (Kernel::GatherRows(_), &[_, _, _, source, row_bytes, rows, ..]) => {
-                source..source.saturating_add(row_bytes.saturating_mul(rows))
+            (Kernel::GatherRows(_), &[_, _, _, source, stride, row_bytes, rows, ..]) => {
+                let starts = stride.saturating_mul(rows.saturating_sub(1));
+                source..source.saturating_add(starts).saturating_add(row_bytes)
             }
             _ => 0..0,
         };
@@ -81,15 +82,16 @@ impl Launch {
 }
 
 /// The window of a row.
-fn window(index: u64, row_bytes: u64, shift: u64, windows: u64) -> u64 {
-    (index.wrapping_mul(row_bytes) >> shift).min(windows - 1)
+fn window(index: u64, stride: u64, shift: u64, windows: u64) -> u64 {
+    (index.wrapping_mul(stride) >> shift).min(windows - 1)
 }
 
 struct Rows<'a> {
     indices: u64,
     size: usize,
     count: u64,
-    row_bytes: u64,
+    /// Bytes from one row to the next.
+    stride: u64,
     launch: &'a Launch,
 }
 
@@ -105,22 +107,22 @@ impl World {
                 }
                 Ok(())
             }
-            (Kernel::GatherRows(size), &[indices, order, count, source, row_bytes, ..]) => {
+            (Kernel::GatherRows(size), &[indices, order, count, source, stride, row_bytes, ..]) => {
                 let rows = Rows {
                     indices,
                     size,
                     count,
-                    row_bytes,
+                    stride,
                     launch,
                 };
-                self.gather_rows(context, &rows, order, source)
+                self.gather_rows(context, &rows, order, source, row_bytes)
             }
-            (Kernel::CountWindows(size), &[indices, count, row_bytes, shift, windows, counts]) => {
+            (Kernel::CountWindows(size), &[indices, count, stride, shift, windows, counts]) => {
                 let rows = Rows {
                     indices,
                     size,
                     count,
-                    row_bytes,
+                    stride,
                     launch,
                 };
                 let found = self.windows(context, &rows, shift, windows)?;
@@ -144,15 +146,12 @@ impl World {
                 }
                 Ok(())
             }
-            (
-                Kernel::OrderRows(size),
-                &[indices, count, row_bytes, shift, windows, starts, order],
-            ) => {
+            (Kernel::OrderRows(size), &[indices, count, stride, shift, windows, starts, order]) => {
                 let rows = Rows {
                     indices,
                     size,
                     count,
-                    row_bytes,
+                    stride,
                     launch,
                 };
                 let found = self.windows(context, &rows, shift, windows)?;
@@ -170,11 +169,17 @@ impl World {
         }
     }
 
-    fn gather_rows(&mut self, context: usize, rows: &Rows<'_>, order: u64, source: u64) -> Done {
+    fn gather_rows(
+        &mut self,
+        context: usize,
+        rows: &Rows<'_>,
+        order: u64,
+        source: u64,
+        row_bytes: u64,
+    ) -> Done {
         let &[.., number_of_rows, lanes, destination, wrong] = &rows.launch.arguments[..] else {
             return Err(code::LAUNCH_FAILED);
         };
-        let row_bytes = rows.row_bytes;
         self.demand(row_bytes > 0, "gather_rows of rows without bytes")?;
         let parts = row_bytes.div_ceil(PART);
         let units = self.units(rows.launch, lanes, rows.count * parts)?;
@@ -190,7 +195,7 @@ impl World {
                 continue;
             }
             let to = destination + at * row_bytes + skip;
-            let from = source + index * row_bytes + skip;
+            let from = source + index * rows.stride + skip;
             self.copy(context, to, from, (row_bytes - skip).min(PART))?;
         }
         Ok(())
@@ -215,7 +220,7 @@ impl World {
         let mut found = vec![Vec::new(); windows as usize];
         for at in 0..rows.count.min(there) {
             let index = self.index(context, rows, at)?;
-            found[window(index, rows.row_bytes, shift, windows) as usize].push(at);
+            found[window(index, rows.stride, shift, windows) as usize].push(at);
         }
         Ok(found)
     }
