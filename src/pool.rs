@@ -23,16 +23,25 @@ pub(crate) struct Pool<T> {
 #[derive(Debug)]
 struct State<T> {
     idle: Vec<T>,
-    /// Things that exist, idle and lent.
+    /// Things that exist, idle and lent, and those that are being made.
     made: usize,
+    /// How often one was begun to be made.
+    begun: u64,
 }
 
 /// Something of a pool, lent until dropped.
 #[derive(Debug)]
 pub(crate) struct Lent<'p, T> {
     pool: &'p Pool<T>,
-    /// Present until the drop.
+    /// `None` only while it is made: its place, which is free again where that fails or panics.
     thing: Option<T>,
+}
+
+impl<T> State<T> {
+    /// Whether nothing is lent or being made, so that nothing will come back.
+    fn is_all_idle(&self) -> bool {
+        self.made == self.idle.len()
+    }
 }
 
 impl<T> Pool<T> {
@@ -43,6 +52,7 @@ impl<T> Pool<T> {
             state: Mutex::new(State {
                 idle: Vec::new(),
                 made: 0,
+                begun: 0,
             }),
             returned: Condvar::new(),
             home: Home::here(),
@@ -58,8 +68,8 @@ impl<T> Pool<T> {
         !self.home.is_here()
     }
 
-    /// An idle thing that fits, or one that is made, waiting at the bound. In the child of a fork each
-    /// is made anew, and the caller's own.
+    /// An idle thing that fits, or one that is made, waiting at the bound. Others are lent and made
+    /// meanwhile: that takes long. In the child of a fork each is made anew, and the caller's own.
     ///
     /// # Errors
     /// That of `make`, where nothing is lent that could come back.
@@ -71,32 +81,35 @@ impl<T> Pool<T> {
         if self.is_inherited() {
             return make().map(|thing| self.lent(thing));
         }
+        let mut failed = false;
         let mut state = lock(&self.state);
         loop {
             if let Some(at) = state.idle.iter().rposition(&fits) {
                 return Ok(self.lent(state.idle.swap_remove(at)));
             }
-            if state.made == self.most && state.idle.pop().is_some() {
-                // Room for one that fits.
-                state.made -= 1;
-            }
+            let in_the_way = (failed || state.made == self.most).then(|| state.idle.pop());
+            let in_the_way = in_the_way.flatten();
+            state.made -= usize::from(in_the_way.is_some());
             if state.made < self.most {
-                match make() {
-                    Ok(thing) => {
-                        state.made += 1;
-                        return Ok(self.lent(thing));
-                    }
-                    // What does not fit may stand in the way.
-                    Err(_) if state.idle.pop().is_some() => {
-                        state.made -= 1;
-                        continue;
-                    }
-                    Err(error) if state.made == 0 => {
-                        // Nobody will return one, so the next that waits must not either.
-                        self.returned.notify_one();
-                        return Err(error);
-                    }
-                    Err(_) => {}
+                let alone = state.made == 0;
+                state.made += 1;
+                state.begun += 1;
+                let begun = state.begun;
+                drop(state);
+                drop(in_the_way);
+                let error = match self.make_at_its_place(&make) {
+                    Ok(lent) => return Ok(lent),
+                    Err(error) => error,
+                };
+                failed = true;
+                state = lock(&self.state);
+                let stayed_alone = alone && state.begun == begun;
+                if state.made == 0 && stayed_alone {
+                    return Err(error);
+                }
+                if state.made == 0 || !state.idle.is_empty() {
+                    // What others had or made meanwhile, or have no use for, may have been in the way.
+                    continue;
                 }
             }
             state = self
@@ -104,6 +117,16 @@ impl<T> Pool<T> {
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Makes one whose place was taken before.
+    fn make_at_its_place<E>(&self, make: impl Fn() -> Result<T, E>) -> Result<Lent<'_, T>, E> {
+        let mut place = Lent {
+            pool: self,
+            thing: None,
+        };
+        place.thing = Some(make()?);
+        Ok(place)
     }
 
     fn lent(&self, thing: T) -> Lent<'_, T> {
@@ -129,13 +152,13 @@ impl<T> Deref for Lent<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.thing.as_ref().expect("present until the drop")
+        self.thing.as_ref().expect("made before it is lent")
     }
 }
 
 impl<T> DerefMut for Lent<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.thing.as_mut().expect("present until the drop")
+        self.thing.as_mut().expect("made before it is lent")
     }
 }
 
@@ -144,39 +167,127 @@ impl<T> Drop for Lent<'_, T> {
         if self.pool.is_inherited() {
             return;
         }
-        lock(&self.pool.state).idle.extend(self.thing.take());
-        self.pool.returned.notify_one();
+        let mut state = lock(&self.pool.state);
+        let comes_back = self.thing.is_some();
+        match self.thing.take() {
+            Some(thing) => state.idle.push(thing),
+            None => state.made -= 1,
+        }
+        // A place alone wakes nobody while something will come back: two that cannot make theirs
+        // would wake each other without end.
+        if comes_back || state.is_all_idle() {
+            drop(state);
+            self.pool.returned.notify_one();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
+    /// One of a number of things that there can be.
+    #[derive(Debug)]
+    struct Thing<'c> {
+        exist: &'c AtomicUsize,
+        kind: usize,
+    }
+
+    impl<'c> Thing<'c> {
+        fn new(exist: &'c AtomicUsize, kind: usize, most: usize) -> Result<Self, ()> {
+            let there = exist.fetch_add(1, Ordering::SeqCst);
+            let thing = Self { exist, kind };
+            // Here two that are made at once stand in each other's way.
+            std::thread::yield_now();
+            (there < most).then_some(thing).ok_or(())
+        }
+    }
+
+    impl Drop for Thing<'_> {
+        fn drop(&mut self) {
+            self.exist.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Eight threads, 200 times each.
+    fn crowd(work: impl Fn(usize) + Sync) {
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let work = &work;
+                scope.spawn(move || (0..200).for_each(|_| work(thread)));
+            }
+        });
+    }
+
     #[test]
     fn never_more_than_the_bound_and_all_can_be_released() {
-        let pool = Pool::new(3);
-        let lent = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for kind in 0..8 {
-                let (pool, lent) = (&pool, &lent);
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        let wanted = kind % 2;
-                        let thing = pool.lend(|had| *had == wanted, || Ok::<_, ()>(wanted));
-                        assert!(lent.fetch_add(1, Ordering::SeqCst) < 3);
-                        assert_eq!(*thing.unwrap(), wanted);
-                        lent.fetch_sub(1, Ordering::SeqCst);
-                    }
-                });
-            }
+        let (exist, pool) = (AtomicUsize::new(0), Pool::new(3));
+        crowd(|thread| {
+            let kind = thread % 2;
+            let thing = pool.lend(
+                |had: &Thing<'_>| had.kind == kind,
+                || Thing::new(&exist, kind, 3),
+            );
+            assert_eq!(thing.unwrap().kind, kind);
         });
         let freed = pool.release().len();
         assert!((1..=3).contains(&freed), "{freed}");
         assert!(pool.release().is_empty());
-        assert!(pool.lend(|_| true, || Ok::<_, ()>(1)).is_ok());
+        assert!(pool.lend(|_| true, || Thing::new(&exist, 1, 3)).is_ok());
+    }
+
+    #[test]
+    fn others_can_lend_while_one_is_made() {
+        let pool = Pool::new(2);
+        let look = || pool.state.try_lock().map(drop).map_err(drop);
+        assert!(pool.lend(|()| true, look).is_ok());
+    }
+
+    /// Where there can be fewer than the bound, each waits for one, however many try at once.
+    #[test]
+    fn one_that_can_be_made_is_enough_for_all() {
+        let (exist, pool) = (AtomicUsize::new(0), Pool::new(4));
+        crowd(|thread| {
+            let kind = thread % 2;
+            let thing = pool.lend(
+                |had: &Thing<'_>| had.kind == kind,
+                || Thing::new(&exist, kind, 1),
+            );
+            assert_eq!(thing.unwrap().kind, kind);
+        });
+    }
+
+    /// What another had meanwhile may have been in the way.
+    #[test]
+    fn what_failed_beside_another_is_made_again_alone() {
+        let (pool, tries) = (Pool::new(2), AtomicUsize::new(0));
+        let make = || {
+            if tries.fetch_add(1, Ordering::SeqCst) == 0 {
+                drop(pool.lend(|_| true, || Ok::<_, &str>(0)));
+                pool.release();
+                return Err("not beside another");
+            }
+            Ok(1)
+        };
+        assert_eq!(pool.lend(|_| true, make).as_deref(), Ok(&1));
+    }
+
+    /// Where all that makes things panics or fails, nobody waits for what will not come.
+    #[test]
+    fn a_place_of_one_that_was_not_made_is_free_again() {
+        let pool = Pool::new(2);
+        crowd(|thread| {
+            let lend = || pool.lend(|_| true, || (thread % 4 == 0).then(|| panic!()).ok_or(()));
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                lend().map(|lent: Lent<'_, u8>| drop(lent))
+            }));
+            assert_eq!(outcome.ok(), (thread % 4 != 0).then_some(Err(())));
+        });
+        let both = [(); 2].map(|()| pool.lend(|_| false, || Ok::<_, ()>(1)));
+        assert!(both.iter().all(Result::is_ok));
     }
 
     #[test]
