@@ -81,7 +81,7 @@ pub enum DeviceError {
         free: u64,
     },
     /// Host memory that devices can copy from cannot be had.
-    #[error("no pinned memory can be had; free memory, or lower GPUMAP_PINNED")]
+    #[error("no pinned memory can be had (cuMemHostAlloc); free memory, or lower GPUMAP_PINNED")]
     NoPinnedMemory,
     /// This process was forked after it had used a device.
     #[error(
@@ -110,7 +110,7 @@ pub enum DeviceError {
 
 impl DeviceError {
     pub(super) fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Call { code: 2, .. })
+        matches!(self, Self::Call { code: 2, .. } | Self::NoPinnedMemory)
     }
 
     /// Whether there is no driver at all, as opposed to one that does not work.

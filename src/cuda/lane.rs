@@ -184,8 +184,10 @@ impl Lane {
         let mut bytes = slot_bytes;
         loop {
             match Slot::all(device, bytes) {
-                Err(error) if bytes / 2 < LEAST_PINNED_SLOT => return Err(error),
-                Err(_) => bytes /= 2,
+                Err(short) if short.is_out_of_memory() && bytes / 2 >= LEAST_PINNED_SLOT => {
+                    bytes /= 2
+                }
+                Err(error) => return Err(error),
                 Ok(slots) => {
                     return Ok(Self {
                         device: device.clone(),

@@ -26,7 +26,11 @@ impl PinnedBuffer {
         let mut start = std::ptr::null_mut();
         let len = len.max(1);
         // SAFETY: it writes one address; freed once, at drop.
-        unsafe { device.driver().host_alloc(&raw mut start, len, PORTABLE) }?;
+        let taken = unsafe { device.driver().host_alloc(&raw mut start, len, PORTABLE) };
+        taken.map_err(|error| match error.is_out_of_memory() {
+            true => DeviceError::NoPinnedMemory,
+            false => error,
+        })?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(DeviceError::NoPinnedMemory)?;
         // SAFETY: so many bytes are there, and ours alone.
         unsafe { start.write_bytes(0, len) };
