@@ -111,7 +111,8 @@ impl ReadOptions {
     }
 
     /// Threads that may work on it, the caller's among them; 0 counts as 1. No effect on reads
-    /// of a single piece. Default: the setting `GPUMAP_WORKERS`, which is also the most.
+    /// of a single piece. Default: as many as the route has use for. At most the setting
+    /// `GPUMAP_WORKERS`, except for direct reads that have no ring.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers.max(1));

@@ -177,14 +177,17 @@ impl DeviceBuffer {
 
 /// What an allocation came to grief at: of memory that is short, how much.
 fn told(error: DeviceError, device: &Device, len: u64) -> DeviceError {
-    match device.memory() {
-        Ok((free, _)) if error.is_out_of_memory() => DeviceError::NoMemory {
-            ordinal: device.ordinal(),
+    if !error.is_out_of_memory() {
+        return error;
+    }
+    let ordinal = device.ordinal();
+    device
+        .memory()
+        .map_or(error, |(free, _)| DeviceError::NoMemory {
+            ordinal,
             len,
             free,
-        },
-        _ => error,
-    }
+        })
 }
 
 impl Drop for DeviceBuffer {
