@@ -301,7 +301,7 @@ impl<'d> Crossing<'_, 'd> {
         match self.0 {}
     }
 
-    pub(crate) fn wait_for(&self, _: &'d Ready) -> Result<()> {
+    pub(crate) fn wait_for(&mut self, _: &'d Ready) -> Result<()> {
         match self.0 {}
     }
 

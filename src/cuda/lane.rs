@@ -185,7 +185,7 @@ impl Lane {
         loop {
             match Slot::all(device, bytes) {
                 Err(short) if short.is_out_of_memory() && bytes / 2 >= LEAST_PINNED_SLOT => {
-                    bytes /= 2
+                    bytes /= 2;
                 }
                 Err(error) => return Err(error),
                 Ok(slots) => {
@@ -216,7 +216,7 @@ impl Lane {
 
     /// Begins to carry bytes to a destination that may be written to from `ready` on.
     pub(crate) fn begin<'d>(&mut self, ready: &'d Ready) -> Result<Crossing<'_, 'd>> {
-        let crossing = Crossing {
+        let mut crossing = Crossing {
             lane: self,
             destination: PhantomData,
             copies: 0,
@@ -289,8 +289,11 @@ impl<'d> Crossing<'_, 'd> {
     }
 
     /// Begins nothing more before this.
-    pub(crate) fn wait_for(&self, ready: &'d Ready) -> Result<()> {
-        ready.before(&self.lane.device, &self.lane.stream)
+    pub(crate) fn wait_for(&mut self, ready: &'d Ready) -> Result<()> {
+        ready.before(&self.lane.device, &self.lane.stream)?;
+        // The lane's next one must not wait for what this one did.
+        self.busy |= ready.event.is_some();
+        Ok(())
     }
 
     /// Fills a slot, as soon as one is free, and begins to copy it: as many bytes as the destination
@@ -383,6 +386,7 @@ mod tests {
         let mut lane = Lane::new(&device, SLOT).unwrap();
         let mut buffer = device.alloc(LEN).unwrap();
         one_slot_is_copied_while_the_next_is_filled(&double, &mut lane, &mut buffer);
+        a_crossing_that_copies_nothing(&double, &device, &mut lane);
         a_panic_while_a_slot_is_filled(&device, &mut lane, &mut buffer);
         an_event_that_cannot_be_recorded(&double, &mut lane, &mut buffer);
         drop((lane, buffer, device));
@@ -427,6 +431,18 @@ mod tests {
             crossing.carry(rest.split_to(SLOT as u64), fill).unwrap();
         }
         crossing.finish().unwrap();
+        assert_eq!(double.under_way(), 0);
+    }
+
+    /// The next one that the lane carries for does not wait for this one's destination.
+    fn a_crossing_that_copies_nothing(double: &Double, device: &Device, lane: &mut Lane) {
+        let _bound = device.bind().unwrap();
+        let stream = Stream::new(device).unwrap();
+        let event = Event::new(device).unwrap();
+        // SAFETY: the stream lives.
+        unsafe { event.record(stream.handle) }.unwrap();
+        let ready = Ready { event: Some(event) };
+        lane.begin(&ready).unwrap().finish().unwrap();
         assert_eq!(double.under_way(), 0);
     }
 
