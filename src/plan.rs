@@ -78,6 +78,7 @@ pub(crate) type Pieces = SmallVec<[Piece; 1]>;
 pub struct Plan {
     pieces: Pieces,
     pub(crate) reasons: [Option<Reason>; Route::ALL.len()],
+    pub(crate) not_in_place: Option<Reason>,
     bytes: u64,
 }
 
@@ -92,6 +93,13 @@ impl Plan {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Why a device will not read the file's pages in place (`mapped`, engines `dma` and `kernel`); `None` where it
+    /// will, and for host memory.
+    #[must_use]
+    pub fn not_in_place(&self) -> Option<Reason> {
+        self.not_in_place
     }
 
     /// Why a route is not taken; `None` for the one that is.
@@ -133,6 +141,7 @@ pub(crate) fn plan(
     Ok(Plan {
         pieces: cut(rows, 0..bytes, cost.limits, piece),
         reasons,
+        not_in_place: None,
         bytes,
     })
 }

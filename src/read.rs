@@ -9,7 +9,7 @@ use crate::mmap::Mapped;
 use crate::plan::{self, Cost, Offers, Plan};
 use crate::range::ByteRange;
 use crate::registrations::{Missing, Needs};
-use crate::report::{Reason, Report, ResidentPages};
+use crate::report::{Engine, Reason, Report, ResidentPages};
 use crate::request::{Cursor, Landing, Memory, ReadOptions, Route, Rows};
 use crate::residency::Counter;
 use crate::route::mapped::InPlace;
@@ -39,9 +39,31 @@ impl Request<'_> {
 
     /// facts → plan.
     pub(crate) fn plan(&self, to: Memory) -> Result<Plan> {
-        let offers = self.offers(self.ask(to)?);
-        plan::plan(self.rows, self.bytes, self.named(), &offers)
-            .map_err(|(route, reason)| self.refused(route, reason))
+        let ask = self.ask(to)?;
+        let offers = self.offers(ask);
+        let mut plan = plan::plan(self.rows, self.bytes, self.named(), &offers)
+            .map_err(|(route, reason)| self.refused(route, reason))?;
+        plan.not_in_place = self.not_in_place(ask, &plan, &offers);
+        Ok(plan)
+    }
+
+    /// Why a device does not read in place, where it could be asked to.
+    fn not_in_place(&self, ask: Ask, plan: &Plan, offers: &Offers) -> Option<Reason> {
+        let piece = plan.pieces().first()?;
+        if ask.to == Memory::Host || piece.engine.is_some_and(Engine::is_in_place) {
+            return None;
+        }
+        Some(match mapped::usable_in_place(ask) {
+            Err(reason) => reason,
+            Ok(_) if self.options.engine.is_some() => Reason::OtherEngine,
+            Ok(_) if self.named().is_some_and(|named| named != Route::Mapped) => {
+                Reason::AnotherNamed
+            }
+            Ok(dearer) => Reason::Slower {
+                nanoseconds: dearer.nanoseconds,
+                taken_nanoseconds: offers[piece.route.index()].map_or(0, |cost| cost.nanoseconds),
+            },
+        })
     }
 
     pub(crate) fn refused(&self, route: Route, reason: Reason) -> Error {
@@ -162,6 +184,7 @@ impl Request<'_> {
         let mut report = Report {
             rows: self.rows.count() as u64,
             reasons: plan.reasons,
+            not_in_place: plan.not_in_place,
             residency_before: self
                 .options
                 .measure

@@ -285,6 +285,9 @@ pub struct Report {
     /// Ways that were given up. Only reading in place, by the engines `dma` and `kernel`, is: where another
     /// fails the read fails.
     pub fallbacks: Vec<Fallback>,
+    /// Why no device was to read the file's pages in place (`mapped`, engines `dma` and `kernel`); `None` where one
+    /// was, and for host memory. What then stood against it is in `fallbacks`.
+    pub not_in_place: Option<Reason>,
     /// What was resident before; `None` unless measured and known.
     pub residency_before: Option<ResidentPages>,
     /// Bytes that the threads of this read caused to be read from storage, read-ahead included;

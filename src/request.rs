@@ -348,6 +348,10 @@ pub(crate) struct RowNumbers<'r> {
 
 /// Where the numbers come from.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(feature = "cuda"),
+    expect(dead_code, reason = "only a device looks at them")
+)]
 pub(crate) enum Numbers<'r> {
     Given(Indices<'r>),
     /// The starts of ranges are.

@@ -359,9 +359,11 @@ impl<'d> Crossing<'_, 'd> {
         let mut at = to;
         loop {
             let slot = self.free_slot()?;
-            let len = fill(slot.as_mut_slice()).min(slot.len());
+            let room = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
+            let room = room.min(slot.len());
+            let len = fill(&mut slot.as_mut_slice()[..room]).min(room);
             let from = slot.start().cast();
-            if len == 0 || len as u64 > end.saturating_sub(at) {
+            if len == 0 {
                 return Ok(to);
             }
             self.copies += 1;

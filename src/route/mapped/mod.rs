@@ -14,27 +14,37 @@ pub(crate) use in_place::{InPlace, Means, Setback, copy as dma, gather, sources}
 
 /// By the cheapest engine, or by the one that is named.
 pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
-    if !ask.mapped {
-        return Err(Reason::NotMapped);
+    let in_place = usable_in_place(ask);
+    if matches!(ask.engine, Some(Engine::Dma | Engine::Kernel)) {
+        return in_place;
     }
-    if ask.stale {
-        return Err(Reason::MappingStale);
+    let copy = usable_by_copy(facts, ask);
+    match in_place {
+        Ok(cost) if ask.engine.is_none() => match copy {
+            Ok(copy) if copy.nanoseconds <= cost.nanoseconds => Ok(copy),
+            _ => Ok(cost),
+        },
+        _ => copy,
     }
-    match ask.engine {
-        None => {
-            let copy = copy::usable(facts, ask);
-            match in_place::usable(ask) {
-                Ok(cost) if copy.is_ok_and(|copy| copy.nanoseconds <= cost.nanoseconds) => copy,
-                Ok(cost) => Ok(cost),
-                Err(_) => copy,
-            }
-        }
-        Some(Engine::Dma | Engine::Kernel) => in_place::usable(ask),
-        Some(_) => copy::usable(facts, ask),
-    }
+}
+
+/// By a device, which reads the pages itself.
+pub(crate) fn usable_in_place(ask: Ask) -> Result<Cost, Reason> {
+    shown(ask)?;
+    in_place::usable(ask)
 }
 
 /// By the engine that is always there, as far as the system allows it.
 pub(crate) fn usable_by_copy(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
+    shown(ask)?;
     copy::usable(facts, ask)
+}
+
+/// The mapping shows the file.
+fn shown(ask: Ask) -> Result<(), Reason> {
+    match ask {
+        Ask { mapped: false, .. } => Err(Reason::NotMapped),
+        Ask { stale: true, .. } => Err(Reason::MappingStale),
+        _ => Ok(()),
+    }
 }

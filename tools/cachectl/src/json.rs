@@ -281,6 +281,8 @@ pub struct ReportRecord {
     pub routes: BTreeMap<String, RouteRecord>,
     /// Why the other routes were not taken, by their names.
     pub reasons: BTreeMap<String, String>,
+    /// Why no device was to read the file's pages in place; `null` where one was, and for host memory.
+    pub not_in_place: Option<String>,
     /// Ways that were given up, and what took over.
     pub fallbacks: Vec<FallbackRecord>,
     /// What was resident before; `null` unless measured and known.
@@ -446,6 +448,8 @@ pub struct PlanTotalRecord {
     pub pieces: Option<u64>,
     /// Why the other routes are not taken, by their names.
     pub reasons: BTreeMap<String, String>,
+    /// Why no device will read the file's pages in place; `null` where one will, and for host memory.
+    pub not_in_place: Option<String>,
     /// What went wrong.
     pub error: Option<String>,
 }

@@ -67,6 +67,7 @@ fn told(name: Name, to: To, plan: &Plan, out: &Out) {
         bytes: Some(plan.bytes()),
         pieces: Some(plan.pieces().len() as u64),
         reasons: reasons(|route| plan.reason(route)),
+        not_in_place: plan.not_in_place().map(words::reason_of),
         error: None,
     });
 }
@@ -100,5 +101,9 @@ fn table(to: To, plan: &Plan, out: &Out) {
             let reason = words::reason_of(reason);
             out.line(format!("  not {route}: {reason}"));
         }
+    }
+    if let Some(reason) = plan.not_in_place() {
+        let reason = words::reason_of(reason);
+        out.line(format!("  not in place: {reason}"));
     }
 }

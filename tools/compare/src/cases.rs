@@ -233,14 +233,14 @@ pub(crate) static ALL: &[Case] = &[
     },
     Case {
         name: "kvikio-cold-random",
-        what: "16384 random rows of 4 KiB of a cold file of 4 GiB, 4 workers, route direct, into device memory",
+        what: "16384 random rows of 4 KiB of a cold file of 4 GiB, 1 worker, route direct, into device memory",
         peer: "KvikIO's CuFile, best of 16 configurations",
         target: Target::Ratio(1.50),
         run: |scene, pairs, _| kvikio::cold_random(scene, pairs),
     },
     Case {
         name: "kvikio-cold-random-mmap",
-        what: "16384 random rows of 4 KiB of a cold file of 4 GiB, 4 workers, route direct, into device memory",
+        what: "16384 random rows of 4 KiB of a cold file of 4 GiB, 1 worker, route direct, into device memory",
         peer: "KvikIO's Mmap, best of 8 and 16 threads, with a read-ahead of 128 KiB",
         target: Target::Ratio(12.0),
         run: |scene, pairs, _| kvikio::cold_random_mapped(scene, pairs),

@@ -255,14 +255,14 @@ pub(crate) fn warm_random(scene: &Scene, pairs: usize, workers: usize) -> Result
 /// The same, cold.
 pub(crate) fn cold_random(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let threads = [1, 8, 16, 64].into_iter().flat_map(cufile);
-    random(scene, pairs, Route::Direct, 4, threads)
+    random(scene, pairs, Route::Direct, 1, threads)
 }
 
 /// The same, beside its mapping, and with a read-ahead that suits that.
 pub(crate) fn cold_random_mapped(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let _read_ahead = ReadAhead::set(scene.large()?, READ_AHEAD)?;
     let threads = [8, 16].map(|threads| mapping(Kind::Mmap, threads));
-    random(scene, pairs, Route::Direct, 4, threads.into_iter())
+    random(scene, pairs, Route::Direct, 1, threads.into_iter())
 }
 
 fn random(

@@ -116,7 +116,7 @@ pub(crate) fn warm_by_random_reads(path: &Path) -> Result<(), String> {
         let threads: Vec<_> = (0..THREADS)
             .map(|at| scope.spawn(move || read(at)))
             .collect();
-        let mut ends = threads.into_iter().map(|thread| thread.join());
+        let mut ends = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
         ends.try_for_each(|end| {
             end.map_err(|_| "a thread panicked".to_owned())?
                 .map_err(said)

@@ -159,6 +159,9 @@ fn routes(report: &ReportRecord, out: &Out) {
             out.line(format!("  not {route}: {reason}"));
         }
     }
+    if let Some(reason) = &report.not_in_place {
+        out.line(format!("  not in place: {reason}"));
+    }
 }
 
 fn measured(report: &ReportRecord, windowed: bool, out: &Out) {

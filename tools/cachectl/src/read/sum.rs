@@ -27,6 +27,9 @@ impl Sum {
         for (route, reason) in reasons(|route| report.reason(route)) {
             sum.reasons.entry(route).or_insert(reason);
         }
+        if first {
+            sum.not_in_place = report.not_in_place.map(crate::words::reason_of);
+        }
         sum.fallbacks
             .extend(report.fallbacks.iter().map(|fallback| FallbackRecord {
                 from: fallback.from.to_string(),
