@@ -55,9 +55,17 @@ pub(crate) struct Registered(Never);
 #[derive(Debug)]
 pub(crate) struct Sources(Never);
 
+#[derive(Debug)]
+pub(crate) struct PinnedBuffer(Never);
+
+#[derive(Debug)]
+pub(crate) struct Uses(Never);
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reach {
     pub(crate) registers_read_only: bool,
+    pub(crate) pageable: bool,
+    pub(crate) same_addresses: bool,
 }
 
 pub(crate) const WINDOW_SHIFT: u32 = 26;
@@ -162,7 +170,40 @@ impl Sources {
         match self.0 {}
     }
 
+    pub(crate) fn base(&self, _: u64) -> Option<u64> {
+        match self.0 {}
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
+        match self.0 {}
+    }
+}
+
+impl PinnedBuffer {
+    pub(crate) fn new(device: &Device, _: usize) -> Result<Self> {
+        match device.0 {}
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        match self.0 {}
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        match self.0 {}
+    }
+}
+
+#[allow(unsafe_code, reason = "as where there are devices")]
+impl Uses {
+    pub(crate) fn new(device: &Device) -> Self {
+        match device.0 {}
+    }
+
+    pub(crate) unsafe fn record_raw(&self, _: *mut std::ffi::c_void) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn wait(&mut self) -> Result<()> {
         match self.0 {}
     }
 }

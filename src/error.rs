@@ -87,12 +87,12 @@ pub enum Error {
         /// Bytes that were there.
         available: u64,
     },
-    /// A route that was named cannot serve this request.
-    #[error("{}: the route {route} cannot be taken: {reason}; name another route, or none", path.display())]
+    /// A route that was named cannot serve this request, or that a view needs.
+    #[error("{}: the route {route} cannot be taken: {reason}; {}", path.display(), after(*reason))]
     Route {
         /// The file.
         path: PathBuf,
-        /// The route that was named.
+        /// The route.
         route: Route,
         /// Why not.
         reason: Reason,
@@ -226,6 +226,19 @@ fn path_prefix(path: Option<&Path>) -> String {
 
 fn row_prefix(row: Option<usize>) -> String {
     row.map_or_else(String::new, |row| format!("row {row}: "))
+}
+
+/// What a user can do where a route cannot be taken.
+fn after(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NoRegistration => "name another route, or none; for a view, allow a copy",
+        Reason::NoRoom { .. } => {
+            "drop views, or raise GPUMAP_REGISTERED; or name another route, or none"
+        }
+        Reason::InUse => "drop views of the file; or name another route, or none",
+        Reason::Scattered => "view less at once, raise GPUMAP_CHUNK, or allow a copy",
+        _ => "name another route, or none",
+    }
 }
 
 /// What a user can do about a failed call: by the error where it alone tells, else by the call.

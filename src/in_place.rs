@@ -109,8 +109,15 @@ pub(crate) fn register(request: &Request<'_>, device: &Device) -> Result<u64> {
     let sources = means(request, device).and_then(mapped::sources);
     match sources {
         Ok(sources) => Ok(sources.bytes()),
-        Err(Setback::Failed(failure)) => Err(request.error(failure)),
-        Err(Setback::Hindered(hindrance)) => Err(told(request, &hindrance)),
+        Err(setback) => Err(error(request, setback)),
+    }
+}
+
+/// The error of what can only be done in place.
+pub(crate) fn error(request: &Request<'_>, setback: Setback) -> Error {
+    match setback {
+        Setback::Failed(failure) => request.error(failure),
+        Setback::Hindered(hindrance) => told(request, &hindrance),
     }
 }
 
@@ -222,6 +229,7 @@ fn told(request: &Request<'_>, hindrance: &Hindrance) -> Error {
             };
         }
         Hindrance::NoRoom { most } => Reason::NoRoom { most: *most },
+        Hindrance::InUse => Reason::InUse,
         Hindrance::NotMapped => Reason::NotMapped,
         Hindrance::Slow { .. } => Reason::NotRegistered,
     };

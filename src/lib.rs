@@ -89,6 +89,7 @@ pub mod settings;
 mod staging;
 mod sys;
 mod target;
+mod view;
 pub mod warm;
 mod workers;
 
@@ -103,3 +104,4 @@ pub use request::{Destination, Indices, Memory, NotARoute, ReadOptions, Route};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use settings::Settings;
 pub use target::Target;
+pub use view::{Backing, DeviceView, ViewOptions};

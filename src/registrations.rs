@@ -56,6 +56,10 @@ impl Kept {
         Arc::strong_count(&self.registered) > 1
     }
 
+    fn is_of(&self, file: Identity) -> bool {
+        self.stat.identity == file
+    }
+
     /// Whether it shows these pages as they are now.
     fn serves(&self, pages: ByteRange, stat: &Stat) -> bool {
         let covers = self.registered.pages().intersect(pages) == pages;
@@ -95,6 +99,8 @@ pub(crate) enum Refusal {
     Device(DeviceError),
     /// There would be more than may be, and what there is is in use.
     NoRoom { most: u64 },
+    /// Reads or views use what is registered of the same pages, which is less, or older.
+    InUse,
 }
 
 impl From<DeviceError> for Refusal {
@@ -230,7 +236,9 @@ impl Registrations {
             return Ok(found);
         }
         let key = (mapping.start_address(), need.chunk);
-        let old = lock(&self.state).take(key);
+        // Bound first, so that it is unlocked.
+        let old = lock(&self.state).take_idle(key);
+        let old = old?;
         let pages = self.wanted(mapping, need, old.as_ref());
         // Unregistered before the pages can be registered anew.
         drop(old);
@@ -288,14 +296,28 @@ impl Registrations {
         drop(self.take_all(|(of, _), _| *of == address));
     }
 
-    /// Releases those of a file, of whichever map, so that its pages can be evicted. How many bytes stay
-    /// registered, since reads or views use them.
-    pub(crate) fn release_file(&self, file: Identity) -> u64 {
-        let of_file = |_: &Key, kept: &Kept| kept.stat.identity == file;
-        drop(self.take_all(|key, kept| of_file(key, kept) && !kept.is_used()));
-        let state = lock(&self.state);
-        let left = state.kept.iter().filter(|(key, kept)| of_file(key, kept));
-        left.map(|(_, kept)| kept.bytes()).sum()
+    /// Releases those of a file, of whichever map, so that its pages can be evicted; not what reads or views
+    /// use.
+    pub(crate) fn release_file(&self, file: Identity) {
+        drop(self.take_all(|_, kept| kept.is_of(file) && !kept.is_used()));
+    }
+
+    /// Bytes of these pages of a file that reads or views use, those that are registered twice counted once.
+    pub(crate) fn used_of(&self, file: Identity, pages: ByteRange) -> u64 {
+        let mut used: Vec<_> = {
+            let state = lock(&self.state);
+            let kept = state.kept.values();
+            let kept = kept.filter(|kept| kept.is_of(file) && kept.is_used());
+            kept.map(|kept| kept.registered.pages().intersect(pages))
+                .collect()
+        };
+        used.sort_unstable_by_key(|range| range.start());
+        let (mut bytes, mut end) = (0, 0);
+        for range in used {
+            bytes += range.end().saturating_sub(range.start().max(end));
+            end = end.max(range.end());
+        }
+        bytes
     }
 
     /// Releases all that nothing uses; the bytes released.
@@ -318,6 +340,13 @@ impl Registrations {
 }
 
 impl State {
+    fn take_idle(&mut self, key: Key) -> Result<Option<Kept>, Refusal> {
+        if self.kept.get(&key).is_some_and(Kept::is_used) {
+            return Err(Refusal::InUse);
+        }
+        Ok(self.take(key))
+    }
+
     fn take(&mut self, key: Key) -> Option<Kept> {
         let kept = self.kept.remove(&key)?;
         self.bytes -= kept.bytes();

@@ -70,6 +70,12 @@ pub enum Reason {
         /// The setting `GPUMAP_REGISTERED`.
         most: u64,
     },
+    /// Views or other reads use what is registered of the same pages, which is less than is needed, or the
+    /// file as it was.
+    InUse,
+    /// The device finds registered pages at addresses of their own, and those of several chunks (setting
+    /// `GPUMAP_CHUNK`) not one after another.
+    Scattered,
     /// The rows' numbers lie on the device, and only it looks at them.
     NumbersOnDevice,
     /// Nothing is mapped: the map is empty.
@@ -138,6 +144,14 @@ impl std::fmt::Display for Reason {
                 f,
                 "more than the {most} bytes of GPUMAP_REGISTERED would be registered, and what is \
                  registered is in use",
+            ),
+            Self::InUse => f.write_str(
+                "views or other reads use what is registered of the same pages, which is less than is \
+                 needed, or the file as it was",
+            ),
+            Self::Scattered => f.write_str(
+                "the device finds the chunks of GPUMAP_CHUNK bytes that are registered at addresses \
+                 apart from each other",
             ),
             Self::NumbersOnDevice => {
                 f.write_str("the rows' numbers lie on the device, which looks them up by itself")
@@ -221,6 +235,10 @@ pub enum Hindrance {
         /// The setting `GPUMAP_REGISTERED`.
         most: u64,
     },
+    /// Views or other reads use what is registered of the same pages, which is less than is needed, or the
+    /// file as it was.
+    #[error("{}", Reason::InUse)]
+    InUse,
     /// There is no mapping whose pages could be registered.
     #[error("nothing is mapped")]
     NotMapped,

@@ -41,8 +41,10 @@ struct Inner {
 pub(crate) struct Reach {
     /// Pages of a mapping that cannot be written to, once they are registered.
     pub(crate) registers_read_only: bool,
+    /// All memory of the process, at the same addresses.
+    pub(crate) pageable: bool,
     /// Whether registered memory lies at the host's addresses.
-    same_addresses: bool,
+    pub(crate) same_addresses: bool,
 }
 
 // SAFETY: the handle is a name for the driver, which takes it on any thread.
@@ -52,6 +54,7 @@ unsafe impl Sync for Inner {}
 
 /// Attributes, by their numbers in the driver's interface.
 const READ_ONLY_HOST_REGISTER: c_int = 113;
+const PAGEABLE_MEMORY_ACCESS: c_int = 88;
 const SAME_ADDRESSES: c_int = 91;
 
 /// The device's context, current to this thread until dropped; then the one before is again.
@@ -96,6 +99,7 @@ impl Device {
         };
         let reach = Reach {
             registers_read_only: is_so(READ_ONLY_HOST_REGISTER),
+            pageable: is_so(PAGEABLE_MEMORY_ACCESS),
             same_addresses: is_so(SAME_ADDRESSES),
         };
         let inner = Inner {

@@ -50,6 +50,19 @@ pub enum DeviceError {
         /// The device.
         ordinal: usize,
     },
+    /// The stream is being captured.
+    #[error(
+        "the stream is being captured into a graph, which is done later; record the stream that the graph is launched on, after each launch"
+    )]
+    Captured,
+    /// The stream belongs to another context than the primary one of the device.
+    #[error(
+        "the stream does not belong to the primary context of gpu:{ordinal}; use a stream of that (CudaContext::new), or make a view for the device that the stream is of"
+    )]
+    OtherStream {
+        /// The device that a stream of was asked for.
+        ordinal: usize,
+    },
     /// Bytes that do not lie inside a buffer.
     #[error(
         "bytes {}..{} do not lie within the buffer's 0..{len}; ask for a part inside", range.start, range.end
@@ -81,7 +94,9 @@ pub enum DeviceError {
         free: u64,
     },
     /// Host memory that devices can copy from cannot be had.
-    #[error("no pinned memory can be had (cuMemHostAlloc); free memory, or lower GPUMAP_PINNED")]
+    #[error(
+        "no pinned memory can be had (cuMemHostAlloc); free memory, view less at once, or lower GPUMAP_PINNED"
+    )]
     NoPinnedMemory,
     /// This process was forked after it had used a device.
     #[error(
@@ -196,11 +211,13 @@ functions! {
     stream_create = cuStreamCreate(stream: *mut Handle, flags: c_uint);
     stream_destroy = cuStreamDestroy_v2(stream: Handle);
     stream_synchronize = cuStreamSynchronize(stream: Handle);
+    stream_captures = cuStreamIsCapturing(stream: Handle, status: *mut c_int);
     stream_wait = cuStreamWaitEvent(stream: Handle, event: Handle, flags: c_uint);
     event_create = cuEventCreate(event: *mut Handle, flags: c_uint);
     event_destroy = cuEventDestroy_v2(event: Handle);
     event_record = cuEventRecord(event: Handle, stream: Handle);
     event_synchronize = cuEventSynchronize(event: Handle);
+    event_query = cuEventQuery(event: Handle);
     host_register = cuMemHostRegister_v2(address: *mut c_void, len: usize, flags: c_uint);
     host_unregister = cuMemHostUnregister(address: *mut c_void);
     host_device_pointer = cuMemHostGetDevicePointer_v2(address: *mut u64, host: *mut c_void, flags: c_uint);

@@ -95,6 +95,21 @@ impl Event {
         // SAFETY: the event lives.
         unsafe { self.device.driver().event_synchronize(self.handle) }
     }
+
+    /// Whether what it stands behind is done; `false` too where the driver does not tell.
+    pub(super) fn is_done(&self) -> bool {
+        // SAFETY: the event lives.
+        unsafe { self.device.driver().event_query(self.handle) }.is_ok()
+    }
+
+    /// Lets a stream begin nothing more before it. The device's context must be current.
+    ///
+    /// # Safety
+    /// The stream lives.
+    pub(super) unsafe fn before(&self, stream: Handle) -> Result<()> {
+        // SAFETY: the event lives; the stream as the caller says.
+        unsafe { self.device.driver().stream_wait(stream, self.handle, 0) }
+    }
 }
 
 impl Drop for Event {
@@ -151,8 +166,8 @@ impl Ready {
             return Ok(());
         };
         let _bound = device.bind()?;
-        // SAFETY: both live.
-        unsafe { device.driver().stream_wait(stream.handle, event.handle, 0) }
+        // SAFETY: the stream lives.
+        unsafe { event.before(stream.handle) }
     }
 }
 

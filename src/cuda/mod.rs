@@ -18,6 +18,7 @@ mod memory;
 mod pinned;
 mod registered;
 mod sources;
+mod uses;
 
 pub use device::Device;
 pub use driver::DeviceError;
@@ -25,5 +26,7 @@ pub(crate) use gather::{LEAST_UNORDERED, WINDOW_SHIFT};
 pub use indices::DeviceIndices;
 pub(crate) use lane::{Crossing, Lane, Ready};
 pub use memory::{DeviceBuffer, DeviceSliceMut};
+pub(crate) use pinned::PinnedBuffer;
 pub(crate) use registered::Registered;
 pub(crate) use sources::Sources;
+pub(crate) use uses::Uses;

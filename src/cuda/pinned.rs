@@ -19,6 +19,8 @@ pub(crate) struct PinnedBuffer {
 
 // SAFETY: it owns its memory alone; nothing about it is bound to a thread.
 unsafe impl Send for PinnedBuffer {}
+// SAFETY: by a shared borrow it gives its address and length alone.
+unsafe impl Sync for PinnedBuffer {}
 
 impl PinnedBuffer {
     pub(crate) fn new(device: &Device, len: usize) -> Result<Self> {
@@ -44,6 +46,11 @@ impl PinnedBuffer {
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the memory is ours alone and initialised (zeroed).
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// Where devices find it: pinned memory has one address for all.
+    pub(crate) fn address(&self) -> u64 {
+        self.start.as_ptr().addr() as u64
     }
 
     pub(super) fn start(&self) -> *const u8 {

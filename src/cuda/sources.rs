@@ -85,7 +85,7 @@ impl Sources {
 
     /// Where the device finds the byte at this offset of the file, and all others of the mapping that are
     /// registered as far from it as in the file; `None` where it has several places for them.
-    pub(super) fn base(&self, offset: u64) -> Option<u64> {
+    pub(crate) fn base(&self, offset: u64) -> Option<u64> {
         let first = self.all.first()?;
         let base = first
             .address

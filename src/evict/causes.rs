@@ -34,6 +34,8 @@ pub enum CauseKind {
     Mapped,
     /// Locked in memory, by mlock(2).
     Locked,
+    /// Registered with a device, and used by views or reads.
+    Registered,
     /// Part of a large folio that reaches outside the range.
     LargeFolio,
     /// The file system keeps its files in memory.
@@ -52,6 +54,7 @@ impl std::fmt::Display for CauseKind {
             Self::InFlight => "in_flight",
             Self::Mapped => "mapped",
             Self::Locked => "locked",
+            Self::Registered => "registered",
             Self::LargeFolio => "large_folio",
             Self::FileSystem => "file_system",
             Self::Untold => "untold",
@@ -87,6 +90,7 @@ pub(super) fn find(opened: &Opened, after: &Residency) -> Result<(Vec<Cause>, Ve
     causes.extend(in_flight(opened, after, resident)?);
     causes.extend(mapped(&seen));
     causes.extend(locked(&seen));
+    causes.extend(registered(opened));
     causes.extend(file_system(opened, resident));
     causes.extend(large_folio(opened)?);
     if causes.is_empty() {
@@ -159,6 +163,19 @@ fn locked(seen: &Seen) -> Option<Cause> {
         kind: CauseKind::Locked,
         pages: Some(bytes / sys::page_size()),
         evidence: format!("smaps shows {bytes} bytes locked in memory"),
+    })
+}
+
+/// Pages that devices read in place, by views or by reads under way, cannot go.
+fn registered(opened: &Opened) -> Option<Cause> {
+    let registrations = opened.runtime.registrations();
+    let bytes = registrations.used_of(opened.stat.identity, opened.page_bytes());
+    (bytes > 0).then(|| Cause {
+        kind: CauseKind::Registered,
+        pages: Some(bytes / sys::page_size()),
+        evidence: format!(
+            "registered with a device: {bytes} bytes are used by views or reads of this runtime; drop these"
+        ),
     })
 }
 

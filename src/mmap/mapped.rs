@@ -30,8 +30,8 @@ pub(crate) struct Mapped {
     pub(crate) mapping: Option<Arc<Mapping>>,
     /// Opened when the route `direct` is first named.
     direct: OnceLock<DirectFile>,
-    /// For the list of maps that it was put on.
-    runtime: Runtime,
+    /// For the list of maps that it was put on, and the registrations of its pages.
+    pub(crate) runtime: Runtime,
 }
 
 impl Mapped {

@@ -21,6 +21,7 @@ use crate::report::Report;
 use crate::request::{Destination, Indices, Landing, Memory, ReadOptions, Route, Rows};
 use crate::runtime::Runtime;
 use crate::sys;
+use crate::view::{self, DeviceView, ViewOptions};
 
 pub(crate) use self::mapped::Mapped;
 use self::options::Shape;
@@ -423,6 +424,34 @@ impl Mmap {
             &self.request(Rows::One(range), range.len(), options),
             device,
         )
+    }
+
+    /// The bytes of a range at an address that kernels of a device can read, on every device. Where it can
+    /// the device reads the pages of the page cache; else it gets a copy. The view says which. How it is
+    /// used, and what holds while it lives: [`DeviceView`].
+    ///
+    /// # Errors
+    /// Those of [`view_with`](Self::view_with).
+    #[doc(alias = "cuMemHostGetDevicePointer")]
+    pub fn view(&self, device: &Device, range: impl RangeBounds<u64>) -> Result<DeviceView> {
+        self.view_with(device, range, ViewOptions::new())
+    }
+
+    /// [`view`](Self::view) with options.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::Truncated`] where the file shrank; [`Error::Device`] where the driver
+    /// refuses, as for a copy that is too large; those of [`read`](Self::read) for a copy; and where only
+    /// zero copy will do, why there is none: [`Error::Route`], or [`Error::Device`] with the driver's words.
+    pub fn view_with(
+        &self,
+        device: &Device,
+        range: impl RangeBounds<u64>,
+        options: ViewOptions,
+    ) -> Result<DeviceView> {
+        let range = self.resolve(range)?;
+        let request = self.request(Rows::One(range), range.len(), ReadOptions::new());
+        view::make(&request, &self.inner, device, options)
     }
 
     /// What [`read_with`](Self::read_with) would do to read into host memory, without doing it.

@@ -171,6 +171,14 @@ impl Mapping {
         Some((start.cast(), len))
     }
 
+    /// Where the first of these bytes lies, for devices that read the host's memory; `None` where they are not
+    /// all mapped.
+    pub(crate) fn address_of(&self, bytes: ByteRange) -> Option<u64> {
+        self.address(bytes)
+            .ok()
+            .map(|place| place.iov_base.addr() as u64)
+    }
+
     /// The bytes asked for, as memory.
     ///
     /// # Safety

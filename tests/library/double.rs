@@ -100,6 +100,18 @@ pub(crate) fn made<T: Default>(call: impl FnOnce(*mut T) -> c_int) -> T {
 const NON_BLOCKING: c_uint = 1;
 
 impl Driver {
+    /// The double, or the one that is installed.
+    pub(crate) fn of(double: Option<&Double>) -> Self {
+        let path = match double {
+            Some(_) => Double::path().unwrap(),
+            None => "libcuda.so.1".into(),
+        };
+        // SAFETY: loading the driver runs its initialisers, which is what they are for.
+        #[allow(unsafe_code)]
+        let library = unsafe { Library::open(Some(path), RTLD_NOW) };
+        Self(library.unwrap())
+    }
+
     pub(crate) fn stream(&self) -> usize {
         made(|to| self.cuStreamCreate(to, NON_BLOCKING))
     }
@@ -170,14 +182,7 @@ pub(crate) fn on_a_bare_driver(test: &str, work: impl FnOnce(&Driver)) {
         (scene, file)
     };
     in_child(test, make, |_| {
-        let path = match driver() {
-            Some(_) => Double::path().unwrap(),
-            None => "libcuda.so.1".into(),
-        };
-        // SAFETY: loading the driver runs its initialisers, which is what they are for.
-        #[allow(unsafe_code)]
-        let library = unsafe { Library::open(Some(path), RTLD_NOW) };
-        work(&Driver(library.unwrap()));
+        work(&Driver::of(driver().as_ref()));
     });
 }
 
@@ -192,10 +197,7 @@ pub(crate) fn on_the_bare_double(test: &str, work: impl FnOnce(&Double, &Driver)
         let Some(double) = need("double", double) else {
             return;
         };
-        // SAFETY: it is loaded already.
-        #[allow(unsafe_code)]
-        let library = unsafe { Library::open(Double::path(), RTLD_NOW) };
-        work(&double, &Driver(library.unwrap()));
+        work(&double, &Driver::of(Some(&double)));
     });
 }
 

@@ -5,6 +5,8 @@ mod capture;
 pub(crate) mod kernels;
 pub(crate) mod registered;
 
+pub(crate) use kernels::module;
+
 use crate::child::this_test;
 use crate::double::{
     Driver, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NOT_INITIALIZED, OUT_OF_MEMORY,

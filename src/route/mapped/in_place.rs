@@ -117,6 +117,7 @@ impl From<Refusal> for Setback {
         Self::Hindered(match refusal {
             Refusal::Device(error) => Hindrance::Device(error),
             Refusal::NoRoom { most } => Hindrance::NoRoom { most },
+            Refusal::InUse => Hindrance::InUse,
         })
     }
 }
@@ -175,14 +176,14 @@ pub(crate) fn copy<'d>(
     Ok(all_there(source, segments)?)
 }
 
-/// What is under way may hold all that may be registered.
+/// What is under way may hold all that may be registered, or these pages as they were.
 fn obtain_with_room(
     means: Means<'_>,
     need: Need,
     crossing: &mut Crossing<'_, '_>,
 ) -> Result<Obtained, Setback> {
     match means.obtain(need) {
-        Err(Refusal::NoRoom { .. }) => {
+        Err(Refusal::NoRoom { .. } | Refusal::InUse) => {
             crossing.settle()?;
             Ok(means.obtain(need)?)
         }

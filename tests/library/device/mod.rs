@@ -5,6 +5,7 @@ mod faults;
 mod lives;
 mod reads;
 mod slices;
+mod views;
 
 use std::path::Path;
 

@@ -184,7 +184,7 @@ fn pieces_and_pinned_memory_at_their_ends() {
 
 /// What an example says on the double, and without a driver, as cargo builds it beside the tests; `None`
 /// where it is not built. The driver is what the loader finds by name.
-fn said_by(example: &str) -> Option<(String, String)> {
+pub(super) fn said_by(example: &str) -> Option<(String, String)> {
     let program = std::env::current_exe().unwrap();
     let folder = program.ancestors().nth(2).unwrap();
     let example = folder.join("examples").join(example);
