@@ -489,6 +489,8 @@ impl<'r> Rows<'r> {
                 let starts = rows.iter().map(|row| row.start).min();
                 starts.zip(rows.iter().map(|row| row.end).max())
             }
+            // Without bytes in a row any number is one.
+            Self::Indexed(_, 0) => None,
             Self::Indexed(indices, row_bytes) => indices
                 .ends()
                 .map(|(least, most)| (least * row_bytes, (most + 1) * row_bytes)),
@@ -601,6 +603,8 @@ mod tests {
         };
         assert_eq!(indexed((&[2u32, 0, 2]).into(), 10, 30).unwrap(), 30);
         assert_eq!(indexed((&vec![9u64; 5]).into(), 0, 0).unwrap(), 0);
+        let nothing = Rows::Indexed((&[u64::MAX]).into(), 0);
+        assert!(nothing.hull().is_empty());
         let error = indexed((&[0u32, 3]).into(), 10, 39).unwrap_err();
         assert!(
             matches!(&error, Error::OutOfRange { row: Some(1), range, .. } if *range == (30..40)),
