@@ -12,7 +12,7 @@ use crate::request::{Cursor, Memory, Numbers, Route, RowNumbers};
 use crate::route::buffered;
 use crate::route::mapped::{self, Means, Setback};
 use crate::run::Shore;
-use crate::sys::Moved;
+use crate::sys::{Moved, Stat};
 
 /// The engine of a plan, if a device reads in place by it.
 pub(crate) fn engine(plan: &Plan) -> Option<Engine> {
@@ -84,7 +84,7 @@ fn attempt<'d>(
 }
 
 fn means<'m>(request: &'m Request<'_>, device: &'m Device) -> Result<Means<'m>, Setback> {
-    let (Some(mapping), Some((needs, stat))) = (&request.map.mapping, request.needs()) else {
+    let (Some(mapping), Some((needs, seen))) = (&request.map.mapping, request.needs()) else {
         return Err(Setback::Hindered(Hindrance::NotMapped));
     };
     let ask = request.ask(Memory::Host).ok();
@@ -94,7 +94,7 @@ fn means<'m>(request: &'m Request<'_>, device: &'m Device) -> Result<Means<'m>, 
         registrations: request.runtime.registrations(),
         mapping,
         needs,
-        stat,
+        seen,
         otherwise: otherwise.map(|ask| ask.slots_bytes_a_second()),
         cancelled: request.cancelled,
     })
@@ -105,6 +105,11 @@ pub(crate) fn register(request: &Request<'_>, device: &Device) -> Result<u64> {
     if request.bytes == 0 {
         return Ok(0);
     }
+    // What is registered of a file that has just changed serves no later read.
+    let settles_in = Stat::of(&request.map.file)
+        .ok()
+        .and_then(|stat| stat.settles_in());
+    std::thread::sleep(settles_in.unwrap_or_default());
     request.offer_in_place(device.ordinal())?;
     let sources = means(request, device).and_then(mapped::sources);
     match sources {
@@ -176,7 +181,9 @@ pub(crate) fn gather(
         return Ok(None);
     }
     crossing.finish().map_err(failed)?;
-    all_there(request)?;
+    if all_there(request).is_err() {
+        return Ok(None);
+    }
     let mut report = Report {
         rows: indices.len() as u64,
         reasons: Route::ALL
@@ -193,7 +200,7 @@ pub(crate) fn gather(
     Ok(Some(report))
 }
 
-/// Whether the file still has the table.
+/// Whether the file still has what the request means.
 fn all_there(request: &Request<'_>) -> Result<()> {
     let segments = request.rows.segments(Cursor::default(), request.bytes);
     let checked = crate::route::all_there(request.map.source(), segments);
@@ -221,6 +228,10 @@ fn other_way(
 
 /// The error, where there is no other way.
 fn told(request: &Request<'_>, hindrance: &Hindrance) -> Error {
+    // Pages that the file no longer has are refused by the driver.
+    if let Err(ended) = all_there(request) {
+        return ended;
+    }
     let reason = match hindrance {
         Hindrance::Device(error) => {
             return Error::Device {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::mmap::Mapped;
 use crate::plan::{self, Cost, Offers, Plan};
 use crate::range::ByteRange;
-use crate::registrations::{Missing, Needs};
+use crate::registrations::{Missing, Needs, Seen};
 use crate::report::{Engine, Reason, Report, ResidentPages};
 use crate::request::{Cursor, Landing, Memory, ReadOptions, Route, Rows};
 use crate::residency::Counter;
@@ -16,7 +16,7 @@ use crate::route::mapped::InPlace;
 use crate::route::{Ask, Failure, buffered, direct, gds, mapped};
 use crate::run;
 use crate::runtime::Runtime;
-use crate::sys::{self, DirectAlignment, Stat};
+use crate::sys::{self, DirectAlignment};
 
 /// One call: what is read, from where, and how.
 pub(crate) struct Request<'r> {
@@ -29,7 +29,7 @@ pub(crate) struct Request<'r> {
     /// Set where nobody wants the bytes any more.
     pub(crate) cancelled: Option<&'r AtomicBool>,
     /// What the rows need to be registered, and the file then; found out once.
-    pub(crate) needs: OnceLock<Option<(Needs, Stat)>>,
+    pub(crate) needs: OnceLock<Option<(Needs, Seen)>>,
 }
 
 impl Request<'_> {
@@ -120,9 +120,9 @@ impl Request<'_> {
             return Ok(InPlace { missing });
         }
         let missing = self.needs().zip(self.map.mapping.as_deref());
-        let missing = missing.map(|((needs, stat), mapping)| {
+        let missing = missing.map(|((needs, seen), mapping)| {
             let registrations = self.runtime.registrations();
-            registrations.missing(mapping, needs, stat)
+            registrations.missing(mapping, needs, seen)
         });
         Ok(InPlace {
             missing: missing.ok_or(Reason::NotMapped),
@@ -141,15 +141,15 @@ impl Request<'_> {
 
     /// What the rows need to be registered, and the file as it is; `None` where nothing is mapped, or fstat
     /// fails, which the read will tell.
-    pub(crate) fn needs(&self) -> Option<&(Needs, Stat)> {
+    pub(crate) fn needs(&self) -> Option<&(Needs, Seen)> {
         let find = || {
             let mapping = self.map.mapping.as_deref()?;
-            let stat = Stat::of(&self.map.file).ok()?;
+            let seen = Seen::now(&self.map.file).ok()?;
             let registrations = self.runtime.registrations();
             let hull = self.rows.hull().shifted(self.map.offset)?;
-            let kept = registrations.all_kept(mapping, hull, &stat);
+            let kept = registrations.all_kept(mapping, hull, &seen);
             let needs = kept.unwrap_or_else(|| registrations.needs(mapping, self.in_file()));
-            Some((needs, stat))
+            Some((needs, seen))
         };
         self.needs.get_or_init(find).as_ref()
     }

@@ -4,6 +4,7 @@
 //! does no two at once, and several threads that try are slower than one.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,7 @@ struct Kept {
     registered: Arc<Registered>,
     /// What the file was just before.
     stat: Stat,
+    made: Instant,
     /// Whether a change of the file since then must show in its times.
     settled: bool,
     used: u64,
@@ -60,10 +62,25 @@ impl Kept {
         self.stat.identity == file
     }
 
-    /// Whether it shows these pages as they are now.
-    fn serves(&self, pages: ByteRange, stat: &Stat) -> bool {
+    /// Whether it shows these pages at least as new as they were when the file was seen.
+    fn serves(&self, pages: ByteRange, seen: &Seen) -> bool {
         let covers = self.registered.pages().intersect(pages) == pages;
-        covers && self.settled && self.stat == *stat
+        covers && self.stat == seen.stat && (self.settled || self.made >= seen.at)
+    }
+}
+
+/// What a file was when a read began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    at: Instant,
+    pub(crate) stat: Stat,
+}
+
+impl Seen {
+    pub(crate) fn now(file: &File) -> std::io::Result<Self> {
+        let at = Instant::now();
+        let stat = Stat::of(file)?;
+        Ok(Self { at, stat })
     }
 }
 
@@ -166,7 +183,7 @@ impl Registrations {
         &self,
         mapping: &Mapping,
         hull: ByteRange,
-        stat: &Stat,
+        seen: &Seen,
     ) -> Option<Needs> {
         let (first, end) = self.chunks(std::iter::once(hull))?;
         let state = lock(&self.state);
@@ -175,7 +192,7 @@ impl Registrations {
                 let kept = state.kept.get(&(mapping.start_address(), chunk))?;
                 let whole = ByteRange::at(chunk << self.chunk_shift, self.chunk_bytes())?;
                 let pages = mapping.pages_touched(whole.intersect(hull));
-                kept.serves(pages, stat).then_some(Need { chunk, pages })
+                kept.serves(pages, seen).then_some(Need { chunk, pages })
             })
             .collect()
     }
@@ -193,31 +210,38 @@ impl Registrations {
     }
 
     /// What a read would have to register.
-    pub(crate) fn missing(&self, mapping: &Mapping, needs: &[Need], stat: &Stat) -> Missing {
+    pub(crate) fn missing(&self, mapping: &Mapping, needs: &[Need], seen: &Seen) -> Missing {
         let state = lock(&self.state);
         let mut missing = Missing::default();
         for need in needs {
             let kept = state.kept.get(&(mapping.start_address(), need.chunk));
-            if kept.is_some_and(|kept| kept.serves(need.pages, stat)) {
+            if kept.is_some_and(|kept| kept.serves(need.pages, seen)) {
                 continue;
             }
             missing.chunks += 1;
-            missing.bytes += self.wanted(mapping, *need, kept).len();
+            missing.bytes += self.wanted(mapping, *need, seen, kept).len();
         }
         missing
     }
 
-    /// The pages to register for a need. A chunk of which some are registered already is taken whole, so
-    /// that reads that go on through it do not register it again and again.
-    fn wanted(&self, mapping: &Mapping, need: Need, kept: Option<&Kept>) -> ByteRange {
-        let whole = ByteRange::at(need.chunk << self.chunk_shift, self.chunk_bytes());
-        match kept {
-            Some(_) => mapping.pages_touched(whole.unwrap_or_default()),
-            None => need.pages,
+    /// The pages to register for a need. A chunk of which some are registered already is taken whole, as far
+    /// as the file has it and it may be, so that reads that go on through it do not register it again and
+    /// again.
+    fn wanted(&self, mapping: &Mapping, need: Need, seen: &Seen, kept: Option<&Kept>) -> ByteRange {
+        if kept.is_none() {
+            return need.pages;
+        }
+        let start = need.chunk << self.chunk_shift;
+        let end = start.saturating_add(self.chunk_bytes()).min(seen.stat.len);
+        let whole = mapping.pages_touched(ByteRange::new(start, end).unwrap_or_default());
+        if whole.len() <= self.most() {
+            whole.hull(need.pages)
+        } else {
+            need.pages
         }
     }
 
-    /// Registered pages that cover the need, and show the file as it is. `stat` is what the file is now.
+    /// Registered pages that cover the need, and show the file at least as new as it was seen.
     ///
     /// # Errors
     /// Why there are none.
@@ -226,31 +250,32 @@ impl Registrations {
         device: &Device,
         mapping: &Arc<Mapping>,
         need: Need,
-        stat: &Stat,
+        seen: &Seen,
     ) -> Result<Obtained, Refusal> {
-        if let Some(found) = self.find(mapping, need, stat) {
+        if let Some(found) = self.find(mapping, need, seen) {
             return Ok(found);
         }
         let _registrar = lock(&self.registrar);
-        if let Some(found) = self.find(mapping, need, stat) {
+        if let Some(found) = self.find(mapping, need, seen) {
             return Ok(found);
         }
         let key = (mapping.start_address(), need.chunk);
         // Bound first, so that it is unlocked.
         let old = lock(&self.state).take_idle(key);
         let old = old?;
-        let pages = self.wanted(mapping, need, old.as_ref());
+        let pages = self.wanted(mapping, need, seen, old.as_ref());
         // Unregistered before the pages can be registered anew.
         drop(old);
         self.make_room(pages.len())?;
         // Before the pages are looked up: a change from here on shows.
-        let settled = stat.is_settled();
-        let begun = Instant::now();
+        let settled = seen.stat.is_settled();
+        let made = Instant::now();
         let registered = Arc::new(Registered::new(device, mapping, pages)?);
-        let took = Some(begun.elapsed());
+        let took = Some(made.elapsed());
         let kept = Kept {
             registered: Arc::clone(&registered),
-            stat: *stat,
+            stat: seen.stat,
+            made,
             settled,
             used: 0,
         };
@@ -258,12 +283,12 @@ impl Registrations {
         Ok(Obtained { registered, took })
     }
 
-    fn find(&self, mapping: &Mapping, need: Need, stat: &Stat) -> Option<Obtained> {
+    fn find(&self, mapping: &Mapping, need: Need, seen: &Seen) -> Option<Obtained> {
         let mut state = lock(&self.state);
         state.now += 1;
         let now = state.now;
         let kept = state.kept.get_mut(&(mapping.start_address(), need.chunk))?;
-        let serves = kept.serves(need.pages, stat);
+        let serves = kept.serves(need.pages, seen);
         serves.then(|| {
             kept.used = now;
             Obtained {

@@ -9,6 +9,7 @@ use crate::in_place;
 use crate::mmap::Mapped;
 use crate::range::ByteRange;
 use crate::read::Request;
+use crate::registrations::Seen;
 use crate::report::{Hindrance, Reason};
 use crate::request::{Landing, Route};
 use crate::route::Failure;
@@ -270,7 +271,7 @@ struct Making<'r> {
     device: &'r Device,
     /// In the file.
     bytes: ByteRange,
-    stat: Stat,
+    seen: Seen,
 }
 
 /// Makes a view of the one range that the request means.
@@ -282,16 +283,16 @@ pub(crate) fn make(
 ) -> Result<DeviceView> {
     let here = device.in_this_process();
     here.map_err(|error| device_error(map, error))?;
-    let stat = Stat::of(&map.file);
-    let stat = stat.map_err(|error| Error::system(&map.path, "fstat", error))?;
-    let settled = stat.is_settled();
+    let seen = Seen::now(&map.file);
+    let seen = seen.map_err(|error| Error::system(&map.path, "fstat", error))?;
+    let settled = seen.stat.is_settled();
     let bytes = request.in_file().next().unwrap_or_default();
     let making = Making {
         request,
         map,
         device,
         bytes,
-        stat,
+        seen,
     };
     let (found, obstacle) = making.find(options)?;
     Ok(DeviceView {
@@ -300,7 +301,7 @@ pub(crate) fn make(
         device: device.clone(),
         backing: found.backing,
         obstacle,
-        stat,
+        stat: seen.stat,
         settled,
         uses: Uses::new(device),
         held: found.held,
@@ -335,7 +336,7 @@ impl Making<'_> {
 
     /// What a device touches past the end of the file would be an error of the device.
     fn all_there(&self) -> Result<()> {
-        let available = self.stat.len.saturating_sub(self.bytes.start());
+        let available = self.seen.stat.len.saturating_sub(self.bytes.start());
         if available >= self.bytes.len() {
             return Ok(());
         }
@@ -391,7 +392,7 @@ impl Making<'_> {
             registrations,
             mapping,
             needs: &needs,
-            stat: &self.stat,
+            seen: &self.seen,
             otherwise: None,
             cancelled: None,
         })

@@ -58,14 +58,17 @@ impl Stat {
     /// Whether every change from now on gives the file other times than it has. One that follows another
     /// within a tick of the clock does not.
     pub(crate) fn is_settled(&self) -> bool {
+        self.settles_in() == Some(Duration::ZERO)
+    }
+
+    /// How long it takes until it is settled; `None` where it changed in the future, as far as the clock tells.
+    pub(crate) fn settles_in(&self) -> Option<Duration> {
         let [_, (seconds, nanoseconds)] = self.modified;
         let tick = if nanoseconds == 0 { SECONDS } else { TICK };
-        let changed = u64::try_from(seconds)
-            .ok()
-            .zip(u32::try_from(nanoseconds).ok());
-        let changed = changed.map(|(s, ns)| UNIX_EPOCH + Duration::new(s, ns));
-        let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
-        age.is_some_and(|age| age > tick)
+        let changed = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
+        let changed = UNIX_EPOCH.checked_add(changed)?;
+        let age = SystemTime::now().duration_since(changed).ok()?;
+        Some(tick.saturating_sub(age))
     }
 }
 

@@ -12,10 +12,10 @@ use crate::cuda::{
 };
 use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
-use crate::registrations::{Missing, Need, Obtained, Refusal, Registrations};
+use crate::registrations::{Missing, Need, Obtained, Refusal, Registrations, Seen};
 use crate::report::{Engine, Hindrance, Reason};
 use crate::request::{Cursor, Rows, Segment};
-use crate::sys::{Mapping, Moved, Stat};
+use crate::sys::{Mapping, Moved};
 
 /// What stands for or against reading in place.
 #[derive(Debug, Clone, Copy)]
@@ -83,8 +83,8 @@ pub(crate) struct Means<'m> {
     pub(crate) mapping: &'m Arc<Mapping>,
     /// What the rows need, chunk by chunk.
     pub(crate) needs: &'m [Need],
-    /// The file, as it is now.
-    pub(crate) stat: &'m Stat,
+    /// The file, as it was when the read began.
+    pub(crate) seen: &'m Seen,
     /// Bytes a second that another way would give, to which a slower registration gives way; `None` where
     /// there is no other.
     pub(crate) otherwise: Option<u64>,
@@ -142,7 +142,7 @@ impl Means<'_> {
 
     fn obtain(&self, need: Need) -> Result<Obtained, Refusal> {
         self.registrations
-            .obtain(self.device, self.mapping, need, self.stat)
+            .obtain(self.device, self.mapping, need, self.seen)
     }
 }
 
