@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use gpumap::{Destination, Error, Mmap, ReadOptions, Report, Result, Route, Runtime};
+use gpumap::{Destination, Engine, Error, Mmap, ReadOptions, Report, Result, Route, Runtime};
 
 use crate::scene::{MIB, PAGE, Scene, noise, pread};
 
@@ -28,11 +28,12 @@ pub(crate) trait Place {
     ) -> Result<Vec<u8>>;
 }
 
-/// A way of reading: a runtime, a route, a number of threads, a kind of memory.
+/// A way of reading: a runtime, a route and perhaps its engine, a number of threads, a kind of memory.
 pub(crate) struct Way<P> {
     runtime: Runtime,
     options: ReadOptions,
     route: Option<Route>,
+    engine: Option<Engine>,
     place: P,
 }
 
@@ -42,7 +43,17 @@ impl<P: Place> Way<P> {
             runtime,
             options: ReadOptions::new().route(route).workers(workers),
             route,
+            engine: None,
             place,
+        }
+    }
+
+    /// The same by one engine of the route.
+    pub(crate) fn by(self, engine: Engine) -> Self {
+        Self {
+            options: self.options.engine(engine),
+            engine: Some(engine),
+            ..self
         }
     }
 
@@ -60,7 +71,7 @@ impl<P: Place> Way<P> {
         })
     }
 
-    /// The report has every byte, by the route that was named.
+    /// The report has every byte, by the route and the engine that were named.
     fn accounted(&self, len: u64, report: Result<Report>) -> Result<Report> {
         let report = report?;
         let moved = |route| report.route(route).map_or(0, |used| used.bytes);
@@ -68,6 +79,9 @@ impl<P: Place> Way<P> {
         assert_eq!(Route::ALL.map(moved).iter().sum::<u64>(), len);
         if let Some(route) = self.route {
             assert_eq!(moved(route), len);
+        }
+        if let Some(engine) = self.engine {
+            assert_eq!(report.engine(engine).map_or(0, |used| used.bytes), len);
         }
         Ok(report)
     }
