@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::cuda::{Device, DeviceError, DeviceIndices, DeviceSliceMut, Ready};
+use crate::cuda::{Device, DeviceError, DeviceIndices, DeviceSliceMut, Ready, Sources};
 use crate::error::{Error, Result};
 use crate::plan::{self, Cost, Pieces, Plan};
 use crate::read::Request;
@@ -105,17 +105,22 @@ pub(crate) fn register(request: &Request<'_>, device: &Device) -> Result<u64> {
     if request.bytes == 0 {
         return Ok(0);
     }
-    // What is registered of a file that has just changed serves no later read.
-    let settles_in = Stat::of(&request.map.file)
-        .ok()
-        .and_then(|stat| stat.settles_in());
+    settle(request);
+    Ok(sources(request, device)?.bytes())
+}
+
+/// What is registered of a file that has just changed serves no later read.
+fn settle(request: &Request<'_>) {
+    let stat = Stat::of(&request.map.file).ok();
+    let settles_in = stat.and_then(|stat| stat.settles_in());
     std::thread::sleep(settles_in.unwrap_or_default());
+}
+
+/// The same, and where the device finds it.
+pub(crate) fn sources(request: &Request<'_>, device: &Device) -> Result<Sources> {
     request.offer_in_place(device.ordinal())?;
     let sources = means(request, device).and_then(mapped::sources);
-    match sources {
-        Ok(sources) => Ok(sources.bytes()),
-        Err(setback) => Err(error(request, setback)),
-    }
+    sources.map_err(|setback| error(request, setback))
 }
 
 /// The error of what can only be done in place.

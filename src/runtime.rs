@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use crate::cuda::{Device, DeviceError, Lane};
+use crate::cuda::{Device, DeviceError, Kits, Lane};
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::lock::lock;
@@ -48,6 +48,8 @@ struct Inner {
     staging: Staging,
     devices: Mutex<HashMap<usize, Device>>,
     lanes: Pool<Lane>,
+    /// For work on streams of the caller's.
+    kits: Arc<Kits>,
     /// Reads that are submitted and not done.
     submitted: Arc<AtomicUsize>,
     rings: Rings,
@@ -91,6 +93,7 @@ impl RuntimeBuilder {
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
             devices: Mutex::default(),
             lanes: Pool::new(settings.lanes()),
+            kits: Arc::new(Kits::new(settings.lanes())),
             submitted: Arc::default(),
             registrations: Registrations::new(settings.chunk_bytes(), settings.registered_bytes()),
             maps: Mutex::default(),
@@ -170,7 +173,7 @@ impl Runtime {
     pub fn release_staging(&self) -> u64 {
         let lanes = self.inner.lanes.release();
         let pinned: u64 = lanes.iter().map(Lane::bytes).sum();
-        self.inner.staging.release() + pinned
+        self.inner.staging.release() + pinned + self.inner.kits.release()
     }
 
     /// Unregisters the pages of files that devices read in place, and that no read or view uses right now;
@@ -209,6 +212,10 @@ impl Runtime {
         let slot = usize::try_from(self.settings().pinned_slot_bytes()).unwrap_or(usize::MAX);
         let lanes = &self.inner.lanes;
         lanes.lend(|lane| lane.serves(device), || Lane::new(device, slot))
+    }
+
+    pub(crate) fn kits(&self) -> &Arc<Kits> {
+        &self.inner.kits
     }
 
     pub(crate) fn facts(&self) -> &Facts {

@@ -1,11 +1,17 @@
-//! Memory that cudarc allocated, as a destination.
+//! What is cudarc's: memory as a destination and as numbers of rows, and streams.
+
+use std::sync::Arc;
 
 use bytemuck::AnyBitPattern;
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice};
+use cudarc::driver::{
+    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice,
+};
 
 use super::driver::{DeviceError, Result};
 use super::indices::DeviceIndices;
 use super::memory::DeviceSliceMut;
+use super::on_stream::{DeviceStream, SharedIndices};
+use crate::on_stream::KeptIndices;
 use crate::request::{Indices, Landing, sealed};
 
 /// The bytes, to be written to when the slice's own stream has done what is on it, and what cudarc
@@ -55,13 +61,28 @@ macro_rules! indices_from {
     ($($kind:ty => $wide:expr),*) => {$(
         impl<'r> From<&'r CudaSlice<$kind>> for Indices<'r> {
             fn from(slice: &'r CudaSlice<$kind>) -> Self {
-                indices(slice, $wide)
+                Indices::Device(indices(slice, $wide))
             }
         }
 
         impl<'r> From<&'r CudaView<'_, $kind>> for Indices<'r> {
             fn from(view: &'r CudaView<'_, $kind>) -> Self {
-                indices(view, $wide)
+                Indices::Device(indices(view, $wide))
+            }
+        }
+
+        impl From<Arc<CudaSlice<$kind>>> for KeptIndices<'_> {
+            fn from(slice: Arc<CudaSlice<$kind>>) -> Self {
+                let numbers = indices(&*slice, $wide);
+                // SAFETY: a slice that is shared is not written to; it keeps its memory and its stream.
+                let numbers = unsafe { SharedIndices::new(numbers, Some(slice.clone())) };
+                Self::shared(numbers)
+            }
+        }
+
+        impl From<&Arc<CudaSlice<$kind>>> for KeptIndices<'_> {
+            fn from(slice: &Arc<CudaSlice<$kind>>) -> Self {
+                Arc::clone(slice).into()
             }
         }
     )*};
@@ -69,7 +90,7 @@ macro_rules! indices_from {
 
 indices_from!(u32 => false, u64 => true);
 
-fn indices<T>(slice: &impl DevicePtr<T>, wide: bool) -> Indices<'_> {
+fn indices<T>(slice: &impl DevicePtr<T>, wide: bool) -> DeviceIndices<'_> {
     let stream = slice.stream();
     // This lets the slice's stream wait for what is written to it on others. Where that fails cudarc keeps
     // the error for whoever asks the context next, which the gather does, for its destination.
@@ -80,7 +101,7 @@ fn indices<T>(slice: &impl DevicePtr<T>, wide: bool) -> Indices<'_> {
     let after = Some(stream.cu_stream().cast());
     // SAFETY: cudarc's slice is borrowed while the numbers live, and with it its stream and memory; what
     // writes to it has been put on that stream.
-    let indices = unsafe {
+    unsafe {
         DeviceIndices::new(
             context.cu_ctx().cast(),
             ordinal,
@@ -89,6 +110,20 @@ fn indices<T>(slice: &impl DevicePtr<T>, wide: bool) -> Indices<'_> {
             wide,
             after,
         )
-    };
-    Indices::Device(indices)
+    }
+}
+
+impl<'s> From<&'s CudaStream> for DeviceStream<'s> {
+    fn from(stream: &'s CudaStream) -> Self {
+        let context = stream.context();
+        let (handle, ordinal) = (stream.cu_stream().cast(), context.ordinal());
+        // SAFETY: cudarc's stream is borrowed for as long.
+        unsafe { Self::new(context.cu_ctx().cast(), ordinal, handle) }
+    }
+}
+
+impl<'s> From<&'s Arc<CudaStream>> for DeviceStream<'s> {
+    fn from(stream: &'s Arc<CudaStream>) -> Self {
+        (&**stream).into()
+    }
 }

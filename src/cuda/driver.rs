@@ -63,6 +63,16 @@ pub enum DeviceError {
         /// The device that a stream of was asked for.
         ordinal: usize,
     },
+    /// A destination, or numbers of rows, on another device than the stream.
+    #[error(
+        "the memory lies on gpu:{memory}, and the stream is of gpu:{stream}; use a stream of the same device"
+    )]
+    OtherDevice {
+        /// Where the memory lies.
+        memory: usize,
+        /// The stream's device.
+        stream: usize,
+    },
     /// Bytes that do not lie inside a buffer.
     #[error(
         "bytes {}..{} do not lie within the buffer's 0..{len}; ask for a part inside", range.start, range.end
@@ -126,6 +136,11 @@ pub enum DeviceError {
 impl DeviceError {
     pub(super) fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Call { code: 2, .. } | Self::NoPinnedMemory)
+    }
+
+    /// Whether work that was asked about is under way still.
+    pub(super) fn is_not_ready(&self) -> bool {
+        matches!(self, Self::Call { code: 600, .. })
     }
 
     /// Whether there is no driver at all, as opposed to one that does not work.

@@ -24,7 +24,7 @@ pub(crate) const WINDOW_SHIFT: u32 = 26;
 pub(crate) const LEAST_UNORDERED: u64 = 4096;
 
 impl RowNumbers<'_> {
-    fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         let count = match self.numbers {
             Numbers::Given(indices) => indices.len(),
             Numbers::Starts(rows) => rows.len(),
@@ -33,7 +33,7 @@ impl RowNumbers<'_> {
     }
 
     /// Rows that there are.
-    fn rows(&self) -> u64 {
+    pub(super) fn rows(&self) -> u64 {
         let starts = self.table.len().checked_sub(self.row_bytes);
         starts.map_or(0, |starts| starts / self.stride.max(1) + 1)
     }
@@ -238,12 +238,7 @@ impl<'d> Crossing<'_, 'd> {
         let _bound = device.bind()?;
         let kernels = device.kernels()?;
         self.held.extend(sources.registered().cloned());
-        let mut parts = Cut {
-            rows: parts,
-            rest: (ByteRange::default(), 0),
-            sources,
-            room: to.len(),
-        };
+        let mut parts = Cut::new(parts, sources, to.len());
         for launches in 0.. {
             let slot = self.free_slot()?;
             let room = slot.as_mut_slice();
@@ -252,7 +247,7 @@ impl<'d> Crossing<'_, 'd> {
                 let Some(part) = parts.next().transpose()? else {
                     break;
                 };
-                place.copy_from_slice(bytemuck::bytes_of(&[part.from, part.to, part.len]));
+                place.copy_from_slice(bytemuck::bytes_of(&part.words()));
                 count += 1;
             }
             if count == 0 {
@@ -277,15 +272,8 @@ impl<'d> Crossing<'_, 'd> {
         numbers: &RowNumbers<'_>,
         to: &DeviceSliceMut<'d>,
     ) -> Result<Option<u64>> {
+        let source = row_zero(sources, numbers, to.len())?;
         let count = numbers.count();
-        let nowhere = || DeviceError::NotMapped {
-            range: numbers.table.start()..numbers.table.end(),
-        };
-        let source = sources.base(numbers.table.start()).ok_or_else(nowhere)?;
-        let fits = count.checked_mul(numbers.row_bytes) == Some(to.len());
-        if !fits || !numbers.all_registered(sources) {
-            return Err(nowhere());
-        }
         if count == 0 || numbers.row_bytes == 0 {
             return Ok(None);
         }
@@ -407,8 +395,18 @@ pub(super) fn first_wrong(device: &Device, scratch: Scratch) -> Result<Option<u6
     Ok(Some(u64::from_ne_bytes(wrong)).filter(|at| *at != u64::MAX))
 }
 
+/// Where the device finds number 0, if all rows are registered and as many as there are numbers fill so many bytes.
+pub(super) fn row_zero(sources: &Sources, numbers: &RowNumbers<'_>, bytes: u64) -> Result<u64> {
+    let fits = numbers.count().checked_mul(numbers.row_bytes) == Some(bytes);
+    let base = sources.base(numbers.table.start());
+    let found = base.filter(|_| fits && numbers.all_registered(sources));
+    found.ok_or(DeviceError::NotMapped {
+        range: numbers.table.start()..numbers.table.end(),
+    })
+}
+
 /// What of all the numbers makes a batch, as bytes.
-fn part_of<T: bytemuck::NoUninit>(all: &[T], first: u64, count: u64) -> &[u8] {
+pub(super) fn part_of<T: bytemuck::NoUninit>(all: &[T], first: u64, count: u64) -> &[u8] {
     bytemuck::cast_slice(batch_of(all, first, count))
 }
 
@@ -419,13 +417,26 @@ fn batch_of<T>(all: &[T], first: u64, count: u64) -> &[T] {
 }
 
 /// Cuts rows where the device must: at the ends of what is registered together, and where they are long.
-struct Cut<'s, I> {
+pub(super) struct Cut<'s, I> {
     rows: I,
     /// Of a row, and where it goes.
     rest: (ByteRange, u64),
     sources: &'s Sources,
     /// Bytes of the destination.
     room: u64,
+}
+
+impl<'s, I> Cut<'s, I> {
+    /// Of rows of the file, each with its place in a destination of so many bytes.
+    pub(super) fn new(rows: I, sources: &'s Sources, room: u64) -> Self {
+        let rest = (ByteRange::default(), 0);
+        Self {
+            rows,
+            rest,
+            sources,
+            room,
+        }
+    }
 }
 
 impl<I: Iterator<Item = (ByteRange, u64)>> Iterator for Cut<'_, I> {

@@ -58,7 +58,7 @@ impl<'r> DeviceIndices<'r> {
         Self::of(buffer, true)
     }
 
-    fn of(buffer: &'r DeviceBuffer, wide: bool) -> Option<Self> {
+    pub(super) fn of(buffer: &'r DeviceBuffer, wide: bool) -> Option<Self> {
         let device = buffer.device();
         let width = if wide { 8 } else { 4 };
         let count = usize::try_from(buffer.len() / width).ok()?;
@@ -107,6 +107,17 @@ impl<'r> DeviceIndices<'r> {
             wide,
             after,
             borrow: PhantomData,
+        }
+    }
+
+    /// The same numbers, for longer.
+    ///
+    /// # Safety
+    /// The memory and the stream live for as long as the numbers are used, and nobody writes to them meanwhile.
+    pub(super) unsafe fn kept(self) -> DeviceIndices<'static> {
+        DeviceIndices {
+            borrow: PhantomData,
+            ..self
         }
     }
 

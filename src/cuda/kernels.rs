@@ -27,6 +27,13 @@ pub(super) struct Part {
     pub(super) len: u64,
 }
 
+impl Part {
+    /// As it lies in memory.
+    pub(super) fn words(self) -> [u64; 3] {
+        [self.from, self.to, self.len]
+    }
+}
+
 /// The two widths of numbers of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {

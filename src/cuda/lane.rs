@@ -91,6 +91,24 @@ impl Event {
         unsafe { self.device.driver().event_record(self.handle, stream) }
     }
 
+    /// Lets a stream begin nothing more before what it was recorded behind is done.
+    ///
+    /// # Safety
+    /// The stream lives.
+    pub(super) unsafe fn before(&self, stream: Handle) -> Result<()> {
+        // SAFETY: the event lives; the stream as the caller says.
+        unsafe { self.device.driver().stream_wait(stream, self.handle, 0) }
+    }
+
+    /// Whether what it was recorded behind is done.
+    pub(super) fn is_done(&self) -> Result<bool> {
+        // SAFETY: the event lives.
+        match unsafe { self.device.driver().event_query(self.handle) } {
+            Err(error) if error.is_not_ready() => Ok(false),
+            other => other.map(|()| true),
+        }
+    }
+
     pub(super) fn synchronize(&self) -> Result<()> {
         // SAFETY: the event lives.
         unsafe { self.device.driver().event_synchronize(self.handle) }
@@ -143,7 +161,7 @@ impl Ready {
 
     /// # Safety
     /// The stream lives.
-    unsafe fn after(device: &Device, context: Handle, after: Option<Handle>) -> Result<Self> {
+    pub(super) unsafe fn after(device: &Device, context: Handle, after: Option<Handle>) -> Result<Self> {
         if context != device.context() {
             let ordinal = device.ordinal();
             return Err(DeviceError::OtherContext { ordinal });
@@ -162,12 +180,21 @@ impl Ready {
 impl Ready {
     /// Lets a stream begin nothing more before.
     pub(super) fn before(&self, device: &Device, stream: &Stream) -> Result<()> {
+        // SAFETY: it lives.
+        unsafe { self.before_all_of(device, stream.handle) }
+    }
+
+    /// The same for a stream of somebody's.
+    ///
+    /// # Safety
+    /// The stream lives.
+    pub(super) unsafe fn before_all_of(&self, device: &Device, stream: Handle) -> Result<()> {
         let Some(event) = &self.event else {
             return Ok(());
         };
         let _bound = device.bind()?;
-        // SAFETY: the stream lives.
-        unsafe { event.before(stream.handle) }
+        // SAFETY: as the caller says.
+        unsafe { event.before(stream) }
     }
 }
 

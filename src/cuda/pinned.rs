@@ -53,6 +53,13 @@ impl PinnedBuffer {
         self.start.as_ptr().addr() as u64
     }
 
+    /// What stands at its beginning, which a device may be writing right now.
+    pub(super) fn first_number(&self) -> u64 {
+        assert!(self.len >= size_of::<u64>());
+        // SAFETY: so many bytes are there, aligned to a page, initialised (zeroed), and any are a number.
+        unsafe { self.start.as_ptr().cast::<u64>().read_volatile() }
+    }
+
     pub(super) fn start(&self) -> *const u8 {
         self.start.as_ptr()
     }

@@ -71,16 +71,28 @@ impl Sources {
     /// Where the device finds the first of these bytes of the file, and how many of them lie there one
     /// after another; `None` where that byte is not registered.
     pub(super) fn find(&self, bytes: ByteRange) -> Option<(u64, u64)> {
+        let (source, there) = self.source_of(bytes)?;
+        let skip = there.start() - source.pages.start();
+        Some((source.address + skip, there.len()))
+    }
+
+    /// Where the first of these bytes is registered, and which of them are there.
+    fn source_of(&self, bytes: ByteRange) -> Option<(&Source, ByteRange)> {
         let first = self.all.first()?.pages.start() >> self.chunk_shift;
         let chunk = (bytes.start() >> self.chunk_shift).checked_sub(first)?;
         let place = *self.places.get(usize::try_from(chunk).ok()?)?;
         let source = self.all.get(place as usize)?;
         let there = source.pages.intersect(bytes);
-        if there.start() != bytes.start() || there.is_empty() {
-            return None;
-        }
-        let skip = bytes.start() - source.pages.start();
-        Some((source.address + skip, there.len()))
+        let begins = there.start() == bytes.start() && !there.is_empty();
+        begins.then_some((source, there))
+    }
+
+    /// Where a copy finds the first of these bytes of the file in the host's memory, and how many of them are
+    /// registered together with it; `None` where that byte is not registered.
+    pub(super) fn find_on_host(&self, bytes: ByteRange) -> Option<(u64, u64)> {
+        let (source, there) = self.source_of(bytes)?;
+        let skip = there.start() - source.pages.start();
+        Some((source.registered.host_address() + skip, there.len()))
     }
 
     /// Where the device finds the byte at this offset of the file, and all others of the mapping that are

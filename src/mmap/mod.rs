@@ -389,7 +389,7 @@ impl Mmap {
         self.gather_rows_with(copy.as_indices(), row_bytes, destination, options)
     }
 
-    fn device_error(&self, source: DeviceError) -> Error {
+    pub(crate) fn device_error(&self, source: DeviceError) -> Error {
         Error::Device {
             path: Some(self.path().to_owned()),
             source,
@@ -543,7 +543,7 @@ impl Mmap {
         &self.runtime
     }
 
-    fn request<'r>(&'r self, rows: Rows<'r>, bytes: u64, options: ReadOptions) -> Request<'r> {
+    pub(crate) fn request<'r>(&'r self, rows: Rows<'r>, bytes: u64, options: ReadOptions) -> Request<'r> {
         Request {
             runtime: &self.runtime,
             map: &self.inner,
@@ -555,7 +555,7 @@ impl Mmap {
         }
     }
 
-    fn resolve(&self, range: impl RangeBounds<u64>) -> Result<ByteRange> {
+    pub(crate) fn resolve(&self, range: impl RangeBounds<u64>) -> Result<ByteRange> {
         let (start, end) = ends(range, self.len()).ok_or_else(|| Error::Overflow {
             path: self.path().to_owned(),
         })?;

@@ -59,12 +59,12 @@ pub(crate) struct Source<'s> {
 
 impl Source<'_> {
     /// A segment's bytes in the file. Opening checked that the whole map fits into 64 bits.
-    fn in_file(&self, segment: Segment) -> ByteRange {
+    pub(crate) fn in_file(&self, segment: Segment) -> ByteRange {
         segment.source.shifted(self.offset).unwrap_or_default()
     }
 
     /// All of the map, in the file.
-    fn whole(&self) -> ByteRange {
+    pub(crate) fn whole(&self) -> ByteRange {
         ByteRange::at(self.offset, self.len).unwrap_or_default()
     }
 }

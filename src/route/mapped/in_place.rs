@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::{Ask, Failure, Source, all_there};
 use crate::cuda::{
-    Crossing, Device, DeviceError, DeviceSliceMut, LEAST_UNORDERED, Registered, Sources,
+    Crossing, Device, DeviceError, DeviceSliceMut, Gathers, LEAST_UNORDERED, Registered, Sources,
     WINDOW_SHIFT,
 };
 use crate::plan::{Cost, Limits};
@@ -49,9 +49,7 @@ pub(super) fn usable(ask: Ask) -> Result<Cost, Reason> {
     if missing.bytes > 0 && ask.bytes < LEAST_REGISTERED && ask.engine.is_none() {
         return Err(Reason::NotRegistered);
     }
-    let copied = ask.bytes / ask.rows.max(1) >= LEAST_COPIED;
-    let by_size = if copied { Engine::Dma } else { Engine::Kernel };
-    let engine = ask.engine.unwrap_or(by_size);
+    let engine = ask.engine.unwrap_or(by_size(ask.bytes, ask.rows));
     let (fixed, per_row, per_byte) = match engine {
         Engine::Dma => (0, DMA_NANOSECONDS, DMA_PICOSECONDS_PER_BYTE),
         _ => (
@@ -73,6 +71,15 @@ pub(super) fn usable(ask: Ask) -> Result<Cost, Reason> {
         engine: Some(engine),
         limits: Limits::NONE,
     })
+}
+
+/// The engine that takes rows of so many bytes in all the fastest.
+pub(crate) fn by_size(bytes: u64, rows: u64) -> Engine {
+    if bytes / rows.max(1) >= LEAST_COPIED {
+        Engine::Dma
+    } else {
+        Engine::Kernel
+    }
 }
 
 /// What reading in place takes beside the source.
@@ -238,35 +245,55 @@ pub(crate) fn gather<'d>(
 ) -> Result<(), Setback> {
     let from = sources(means)?;
     let bytes = destination.len();
-    match rows.numbered(source.whole()) {
-        Some(numbers) if from.is_contiguous() => {
-            crossing.gather_rows(&from, &numbers, destination)?;
-            moved.ops += 1;
-        }
-        _ => moved.ops += gather_parts(&from, source, rows, destination, crossing)?,
-    }
+    moved.ops += put_rows(&from, source, rows, destination, crossing)?;
     crossing.settle()?;
     moved.bytes += bytes;
     Ok(all_there(source, rows.segments(Cursor::default(), bytes))?)
 }
 
-fn gather_parts<'d>(
+/// Begins to gather the rows, end to end, by their numbers where that can be. How many launches it took.
+pub(crate) fn put_rows<'d>(
     from: &Sources,
     source: Source<'_>,
     rows: Rows<'_>,
     destination: &DeviceSliceMut<'d>,
-    crossing: &mut Crossing<'_, 'd>,
+    by: &mut impl Gathers<'d>,
 ) -> Result<u64, DeviceError> {
-    let bytes = destination.len();
-    let average = bytes / (rows.count() as u64).max(1);
+    match rows.numbered(source.whole()) {
+        Some(numbers) if from.is_contiguous() => {
+            by.gather_rows(from, &numbers, destination)?;
+            Ok(1)
+        }
+        _ => put_parts(from, source, rows, destination, by),
+    }
+}
+
+/// The rows' bytes in the file, each with its place in the destination.
+pub(crate) fn parts(
+    source: Source<'_>,
+    rows: Rows<'_>,
+    bytes: u64,
+) -> impl Iterator<Item = (ByteRange, u64)> {
     let mut at = 0;
-    let mut parts = rows.segments(Cursor::default(), bytes).map(|segment| {
+    rows.segments(Cursor::default(), bytes).map(move |segment| {
         let bytes = source.in_file(segment);
         at += bytes.len();
         (bytes, at - bytes.len())
-    });
+    })
+}
+
+fn put_parts<'d>(
+    from: &Sources,
+    source: Source<'_>,
+    rows: Rows<'_>,
+    destination: &DeviceSliceMut<'d>,
+    by: &mut impl Gathers<'d>,
+) -> Result<u64, DeviceError> {
+    let bytes = destination.len();
+    let average = bytes / (rows.count() as u64).max(1);
+    let mut parts = parts(source, rows, bytes);
     if average >= LEAST_UNORDERED || rows.count() < 1024 {
-        return crossing.gather_parts(from, parts, average, destination);
+        return by.gather_parts(from, parts, average, destination);
     }
     let mut launches = 0;
     loop {
@@ -275,7 +302,7 @@ fn gather_parts<'d>(
             return Ok(launches);
         }
         let ordered = by_windows(&batch).into_iter().map(|at| batch[at as usize]);
-        launches += crossing.gather_parts(from, ordered, average, destination)?;
+        launches += by.gather_parts(from, ordered, average, destination)?;
     }
 }
 

@@ -10,7 +10,9 @@ use crate::plan::Cost;
 use crate::report::{Engine, Reason};
 
 pub(crate) use copy::run;
-pub(crate) use in_place::{InPlace, Means, Setback, copy as dma, gather, sources};
+pub(crate) use in_place::{
+    InPlace, Means, Setback, by_size, copy as dma, gather, parts, put_rows, sources,
+};
 
 /// By the cheapest engine, or by the one that is named.
 pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
