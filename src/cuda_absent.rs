@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::range::ByteRange;
-use crate::request::{Indices, RowNumbers};
+use crate::request::{Destination, Indices, Landing, RowNumbers};
 use crate::sys::Mapping;
 
 /// What stands against using a device.
@@ -46,8 +46,31 @@ pub struct DeviceSliceMut<'a>(Never, PhantomData<&'a mut [u8]>);
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceIndices<'r>(Never, PhantomData<&'r [u64]>);
 
+/// A stream of the caller's. This build, without the feature `cuda`, has none.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceStream<'s>(Never, PhantomData<&'s ()>);
+
 #[derive(Debug)]
 pub(crate) struct HostIndices(Never);
+
+#[derive(Debug, Clone)]
+pub(crate) struct SharedIndices(Never);
+
+#[derive(Debug)]
+pub(crate) struct Enqueue<'e, 'd>(Never, PhantomData<(&'e (), &'d ())>);
+
+#[derive(Debug)]
+pub(crate) struct Enqueued<D>(Never, PhantomData<D>);
+
+/// None are ever lent.
+#[derive(Debug)]
+pub(crate) struct Kits;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WrongNumber {
+    pub(crate) at: u64,
+    pub(crate) number: u64,
+}
 
 #[derive(Debug)]
 pub(crate) struct Registered(Never);
@@ -359,16 +382,6 @@ impl<'d> Crossing<'_, 'd> {
         match self.0 {}
     }
 
-    pub(crate) fn gather_parts(
-        &mut self,
-        _: &Sources,
-        _: impl Iterator<Item = (ByteRange, u64)>,
-        _: u64,
-        _: &DeviceSliceMut<'d>,
-    ) -> Result<u64> {
-        match self.0 {}
-    }
-
     pub(crate) fn gather_rows(
         &mut self,
         _: &Sources,
@@ -380,5 +393,141 @@ impl<'d> Crossing<'_, 'd> {
 
     pub(crate) fn finish(self) -> Result<()> {
         match self.0 {}
+    }
+}
+
+/// Moves rows for one destination.
+pub(crate) trait Gathers<'d> {
+    fn gather_parts(
+        &mut self,
+        sources: &Sources,
+        parts: impl Iterator<Item = (ByteRange, u64)>,
+        row_bytes: u64,
+        to: &DeviceSliceMut<'d>,
+    ) -> Result<u64>;
+
+    fn gather_rows(
+        &mut self,
+        sources: &Sources,
+        numbers: &RowNumbers<'_>,
+        to: &DeviceSliceMut<'d>,
+    ) -> Result<()>;
+}
+
+impl<'d> Gathers<'d> for Crossing<'_, 'd> {
+    fn gather_parts(
+        &mut self,
+        _: &Sources,
+        _: impl Iterator<Item = (ByteRange, u64)>,
+        _: u64,
+        _: &DeviceSliceMut<'d>,
+    ) -> Result<u64> {
+        match self.0 {}
+    }
+
+    fn gather_rows(
+        &mut self,
+        _: &Sources,
+        _: &RowNumbers<'_>,
+        _: &DeviceSliceMut<'d>,
+    ) -> Result<()> {
+        match self.0 {}
+    }
+}
+
+impl<'d> Gathers<'d> for Enqueue<'_, 'd> {
+    fn gather_parts(
+        &mut self,
+        _: &Sources,
+        _: impl Iterator<Item = (ByteRange, u64)>,
+        _: u64,
+        _: &DeviceSliceMut<'d>,
+    ) -> Result<u64> {
+        match self.0 {}
+    }
+
+    fn gather_rows(
+        &mut self,
+        _: &Sources,
+        _: &RowNumbers<'_>,
+        _: &DeviceSliceMut<'d>,
+    ) -> Result<()> {
+        match self.0 {}
+    }
+}
+
+impl<'d> Enqueue<'_, 'd> {
+    pub(crate) fn begin(&mut self, _: &DeviceSliceMut<'d>) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn copy(
+        &mut self,
+        _: &Sources,
+        _: impl Iterator<Item = (ByteRange, u64)>,
+        _: &DeviceSliceMut<'d>,
+    ) -> Result<u64> {
+        match self.0 {}
+    }
+}
+
+impl<D> Enqueued<D> {
+    pub(crate) fn address(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        match self.0 {}
+    }
+
+    pub(crate) fn before(&self, _: DeviceStream<'_>) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn wait(self) -> (Result<Option<WrongNumber>>, D) {
+        match self.0 {}
+    }
+}
+
+pub(crate) fn put<D: Destination, E: From<DeviceError>>(
+    device: &Device,
+    _: DeviceStream<'_>,
+    _: &Arc<Kits>,
+    _: Option<SharedIndices>,
+    _: D,
+    _: impl for<'d> FnOnce(&mut Enqueue<'_, 'd>, Landing<'d>) -> std::result::Result<(), E>,
+) -> std::result::Result<Enqueued<D>, (D, E)> {
+    match device.0 {}
+}
+
+impl DeviceStream<'_> {
+    pub(crate) fn ordinal(&self) -> usize {
+        match self.0 {}
+    }
+}
+
+impl<'s> From<&DeviceStream<'s>> for DeviceStream<'s> {
+    fn from(stream: &DeviceStream<'s>) -> Self {
+        match stream.0 {}
+    }
+}
+
+impl SharedIndices {
+    pub(crate) fn of_buffer(buffer: Arc<DeviceBuffer>, _: bool) -> Option<Self> {
+        match buffer.0 {}
+    }
+
+    pub(crate) fn numbers(&self) -> DeviceIndices<'_> {
+        match self.0 {}
+    }
+}
+
+impl Kits {
+    pub(crate) fn new(_: u64) -> Self {
+        Self
+    }
+
+    pub(crate) fn release(&self) -> u64 {
+        0
     }
 }

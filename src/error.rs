@@ -235,8 +235,12 @@ fn after(reason: Reason) -> &'static str {
         Reason::NoRoom { .. } => {
             "drop views, or raise GPUMAP_REGISTERED; or name another route, or none"
         }
-        Reason::InUse => "drop views of the file; or name another route, or none",
-        Reason::Scattered => "view less at once, raise GPUMAP_CHUNK, or allow a copy",
+        Reason::InUse => {
+            "drop views of the file and wait for reads on streams; register() all that will be read first; or name another route, or none"
+        }
+        Reason::Scattered => {
+            "view less at once, raise GPUMAP_CHUNK, or allow a copy; give numbers of rows in host memory"
+        }
         _ => "name another route, or none",
     }
 }

@@ -117,9 +117,26 @@ fn settle(request: &Request<'_>) {
 }
 
 /// The same, and where the device finds it.
-pub(crate) fn sources(request: &Request<'_>, device: &Device) -> Result<Sources> {
+fn sources(request: &Request<'_>, device: &Device) -> Result<Sources> {
     request.offer_in_place(device.ordinal())?;
     let sources = means(request, device).and_then(mapped::sources);
+    sources.map_err(|setback| error(request, setback))
+}
+
+/// The same for work that goes on by itself. What is missing is registered by whole chunks: a part that is in use
+/// could not be made larger for the next.
+pub(crate) fn lasting_sources(request: &Request<'_>, device: &Device) -> Result<Sources> {
+    if request.offer_in_place(device.ordinal())?.bytes > 0 {
+        settle(request);
+    }
+    let sources = means(request, device).and_then(|means| {
+        let registrations = means.registrations;
+        let needs = registrations.by_whole_chunks(means.mapping, means.needs, means.seen);
+        mapped::sources(Means {
+            needs: &needs,
+            ..means
+        })
+    });
     sources.map_err(|setback| error(request, setback))
 }
 

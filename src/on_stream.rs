@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::cuda::{
-    self, Device, DeviceBuffer, DeviceSliceMut, DeviceStream, Enqueue, Enqueued,
-    SharedIndices, WrongNumber,
+    self, Device, DeviceBuffer, DeviceSliceMut, DeviceStream, Enqueue, Enqueued, SharedIndices,
+    WrongNumber,
 };
 use crate::error::{Error, Result};
 use crate::in_place;
@@ -324,7 +324,7 @@ impl Mmap {
         };
         let source = self.shared().source();
         self.put(stream, None, asked, destination, |device, enqueue, to| {
-            let sources = in_place::sources(&request, device)?;
+            let sources = in_place::lasting_sources(&request, device)?;
             let ops = match engine {
                 Engine::Dma => enqueue.copy(&sources, mapped::parts(source, rows, bytes), to),
                 _ => mapped::put_rows(&sources, source, rows, to, enqueue),
@@ -368,20 +368,26 @@ impl Mmap {
             ops: 0,
         };
         let numbers = Some(shared.clone());
-        self.put(stream, numbers, asked, destination, |device, enqueue, to| {
-            let sources = in_place::sources(&request, device)?;
-            if !sources.is_contiguous() {
-                return Err(request.refused(Route::Mapped, Reason::SeveralPlaces));
-            }
-            let rows = RowNumbers {
-                numbers: request::Numbers::Given(indices.into()),
-                stride: row_bytes,
-                row_bytes,
-                table: in_file,
-            };
-            let put = cuda::Gathers::gather_rows(enqueue, &sources, &rows, to);
-            put.map_err(|error| self.device_error(error)).map(|()| 1)
-        })
+        self.put(
+            stream,
+            numbers,
+            asked,
+            destination,
+            |device, enqueue, to| {
+                let sources = in_place::lasting_sources(&request, device)?;
+                if !sources.is_contiguous() {
+                    return Err(request.refused(Route::Mapped, Reason::Scattered));
+                }
+                let rows = RowNumbers {
+                    numbers: request::Numbers::Given(indices.into()),
+                    stride: row_bytes,
+                    row_bytes,
+                    table: in_file,
+                };
+                let put = cuda::Gathers::gather_rows(enqueue, &sources, &rows, to);
+                put.map_err(|error| self.device_error(error)).map(|()| 1)
+            },
+        )
     }
 
     /// Lets `fill` put work on the stream that fills the destination, if there are bytes to fill it with; how many
@@ -392,11 +398,7 @@ impl Mmap {
         numbers: Option<SharedIndices>,
         mut asked: Asked,
         destination: D,
-        fill: impl for<'d> FnOnce(
-            &Device,
-            &mut Enqueue<'_, 'd>,
-            &DeviceSliceMut<'d>,
-        ) -> Result<u64>,
+        fill: impl for<'d> FnOnce(&Device, &mut Enqueue<'_, 'd>, &DeviceSliceMut<'d>) -> Result<u64>,
     ) -> Result<OnStream<D>, Refused<D>> {
         // Before the driver is called, which in the child of a fork must not be.
         let device = match self.runtime().find_device(stream.ordinal()) {
@@ -469,7 +471,9 @@ impl Mmap {
 /// The part of the file that holds all bytes of the rows.
 fn hull(request: &Request<'_>) -> ByteRange {
     match request.rows {
-        Rows::Many(_) => request.in_file().fold(ByteRange::default(), ByteRange::hull),
+        Rows::Many(_) => request
+            .in_file()
+            .fold(ByteRange::default(), ByteRange::hull),
         rows => rows.hull().shifted(request.map.offset).unwrap_or_default(),
     }
 }

@@ -224,13 +224,22 @@ impl Registrations {
         missing
     }
 
-    /// The pages to register for a need. A chunk of which some are registered already is taken whole, as far
-    /// as the file has it and it may be, so that reads that go on through it do not register it again and
-    /// again.
-    fn wanted(&self, mapping: &Mapping, need: Need, seen: &Seen, kept: Option<&Kept>) -> ByteRange {
-        if kept.is_none() {
-            return need.pages;
-        }
+    /// The needs, each that is not kept widened to all of its chunk.
+    pub(crate) fn by_whole_chunks(&self, mapping: &Mapping, needs: &[Need], seen: &Seen) -> Needs {
+        let state = lock(&self.state);
+        let widened = |need: &Need| {
+            let kept = state.kept.get(&(mapping.start_address(), need.chunk));
+            let pages = match kept {
+                Some(kept) if kept.serves(need.pages, seen) => need.pages,
+                _ => self.whole(mapping, *need, seen),
+            };
+            Need { pages, ..*need }
+        };
+        needs.iter().map(widened).collect()
+    }
+
+    /// All of the need's chunk, as far as the file has it and it may be.
+    fn whole(&self, mapping: &Mapping, need: Need, seen: &Seen) -> ByteRange {
         let start = need.chunk << self.chunk_shift;
         let end = start.saturating_add(self.chunk_bytes()).min(seen.stat.len);
         let whole = mapping.pages_touched(ByteRange::new(start, end).unwrap_or_default());
@@ -238,6 +247,15 @@ impl Registrations {
             whole.hull(need.pages)
         } else {
             need.pages
+        }
+    }
+
+    /// The pages to register for a need. A chunk of which some are registered already is taken whole, so
+    /// that reads that go on through it do not register it again and again.
+    fn wanted(&self, mapping: &Mapping, need: Need, seen: &Seen, kept: Option<&Kept>) -> ByteRange {
+        match kept {
+            Some(_) => self.whole(mapping, need, seen),
+            None => need.pages,
         }
     }
 

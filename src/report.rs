@@ -78,9 +78,6 @@ pub enum Reason {
     Scattered,
     /// The rows' numbers lie on the device, and only it looks at them.
     NumbersOnDevice,
-    /// The rows' numbers lie on the device, which finds the registered pages in several places; only where
-    /// they lie as in the file can it look rows up.
-    SeveralPlaces,
     /// Nothing is mapped: the map is empty.
     NotMapped,
     /// The file was changed since it was mapped, and lies on a stacked file system (overlayfs, FUSE),
@@ -159,10 +156,6 @@ impl std::fmt::Display for Reason {
             Self::NumbersOnDevice => {
                 f.write_str("the rows' numbers lie on the device, which looks them up by itself")
             }
-            Self::SeveralPlaces => f.write_str(
-                "the rows' numbers lie on the device, which finds the registered pages in several places; \
-                 have them registered together (GPUMAP_CHUNK), or give the numbers in host memory",
-            ),
             Self::NotMapped => f.write_str("the map is empty, so nothing is mapped"),
             Self::MappingStale => f.write_str(
                 "the file was changed since it was mapped, and on its stacked file system the \

@@ -59,13 +59,17 @@ impl Kits {
             let all = idle.iter().enumerate();
             let serving = all.filter(|(_, kit)| kit.serves(device, scratch, pinned));
             let smallest = serving.min_by_key(|(_, kit)| kit.bytes());
-            smallest
-                .map(|(at, _)| at)
-                .map(|at| idle.swap_remove(at))
+            smallest.map(|(at, _)| at).map(|at| idle.swap_remove(at))
         };
         let made = || Kit::new(device, scratch, pinned);
         // Those that are too small may stand in the way.
-        let retried = |error| if self.release() > 0 { made() } else { Err(error) };
+        let retried = |error| {
+            if self.release() > 0 {
+                made()
+            } else {
+                Err(error)
+            }
+        };
         found.map_or_else(|| made().or_else(retried), Ok)
     }
 

@@ -91,17 +91,8 @@ impl Event {
         unsafe { self.device.driver().event_record(self.handle, stream) }
     }
 
-    /// Lets a stream begin nothing more before what it was recorded behind is done.
-    ///
-    /// # Safety
-    /// The stream lives.
-    pub(super) unsafe fn before(&self, stream: Handle) -> Result<()> {
-        // SAFETY: the event lives; the stream as the caller says.
-        unsafe { self.device.driver().stream_wait(stream, self.handle, 0) }
-    }
-
     /// Whether what it was recorded behind is done.
-    pub(super) fn is_done(&self) -> Result<bool> {
+    pub(super) fn has_passed(&self) -> Result<bool> {
         // SAFETY: the event lives.
         match unsafe { self.device.driver().event_query(self.handle) } {
             Err(error) if error.is_not_ready() => Ok(false),
@@ -116,8 +107,7 @@ impl Event {
 
     /// Whether what it stands behind is done; `false` too where the driver does not tell.
     pub(super) fn is_done(&self) -> bool {
-        // SAFETY: the event lives.
-        unsafe { self.device.driver().event_query(self.handle) }.is_ok()
+        self.has_passed().unwrap_or(false)
     }
 
     /// Lets a stream begin nothing more before it. The device's context must be current.
@@ -161,7 +151,11 @@ impl Ready {
 
     /// # Safety
     /// The stream lives.
-    pub(super) unsafe fn after(device: &Device, context: Handle, after: Option<Handle>) -> Result<Self> {
+    pub(super) unsafe fn after(
+        device: &Device,
+        context: Handle,
+        after: Option<Handle>,
+    ) -> Result<Self> {
         if context != device.context() {
             let ordinal = device.ordinal();
             return Err(DeviceError::OtherContext { ordinal });

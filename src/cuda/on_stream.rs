@@ -108,10 +108,7 @@ impl SharedIndices {
         }
     }
 
-    pub(crate) fn of_buffer(
-        buffer: Arc<DeviceBuffer>,
-        wide: bool,
-    ) -> Option<Self> {
+    pub(crate) fn of_buffer(buffer: Arc<DeviceBuffer>, wide: bool) -> Option<Self> {
         let numbers = DeviceIndices::of(&buffer, wide)?;
         // SAFETY: a buffer that is shared is not written to.
         Some(unsafe { Self::new(numbers, Some(buffer.clone())) })
@@ -268,7 +265,7 @@ impl<D> Enqueued<D> {
             return Ok(true);
         };
         let _bound = held.device.bind()?;
-        held.done.is_done()
+        held.done.has_passed()
     }
 
     /// Lets a stream begin nothing more before the work is done.
@@ -521,7 +518,9 @@ impl<'d> Gathers<'d> for Enqueue<'_, 'd> {
         let scratch = Scratch::at(scratch, rows, width);
         self.busy = true;
         let upload = |to, first, batch| match numbers.numbers {
-            Numbers::Given(Indices::Device(indices)) => Ok(indices.address + first * indices.width()),
+            Numbers::Given(Indices::Device(indices)) => {
+                Ok(indices.address + first * indices.width())
+            }
             _ => {
                 let from = pinned + HEAD as u64 + first * width;
                 // SAFETY: so many numbers lie there, and the scratch has room for them; both are held until the
@@ -556,7 +555,8 @@ impl Drop for Enqueue<'_, '_> {
         let over = !self.busy || {
             let bound = held.device.bind();
             // SAFETY: whoever made the `DeviceStream` said that it lives.
-            let wait = |_bound| unsafe { held.device.driver().stream_synchronize(self.stream.handle) };
+            let wait =
+                |_bound| unsafe { held.device.driver().stream_synchronize(self.stream.handle) };
             bound.and_then(wait).is_ok()
         };
         if over {

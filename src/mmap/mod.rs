@@ -543,7 +543,12 @@ impl Mmap {
         &self.runtime
     }
 
-    pub(crate) fn request<'r>(&'r self, rows: Rows<'r>, bytes: u64, options: ReadOptions) -> Request<'r> {
+    pub(crate) fn request<'r>(
+        &'r self,
+        rows: Rows<'r>,
+        bytes: u64,
+        options: ReadOptions,
+    ) -> Request<'r> {
         Request {
             runtime: &self.runtime,
             map: &self.inner,

@@ -4,6 +4,7 @@
 mod faults;
 mod in_place;
 mod lives;
+mod on_stream;
 mod reads;
 mod slices;
 mod views;
