@@ -55,6 +55,11 @@ pub enum DeviceError {
         "the stream is being captured into a graph, which is done later; record the stream that the graph is launched on, after each launch"
     )]
     Captured,
+    /// The stream is being captured, and what was to be put on it cannot be.
+    #[error(
+        "the stream is being captured into a graph, and this read cannot be a part of it; read before the capture, or on another stream"
+    )]
+    NotCaptured,
     /// The stream belongs to another context than the primary one of the device.
     #[error(
         "the stream does not belong to the primary context of gpu:{ordinal}; use a stream of that (CudaContext::new), or make a view for the device that the stream is of"

@@ -77,7 +77,20 @@ impl<'s> DeviceStream<'s> {
         let ordinal = self.ordinal;
         let same = self.context == device.context();
         same.then_some(())
-            .ok_or(DeviceError::OtherContext { ordinal })
+            .ok_or(DeviceError::OtherStream { ordinal })
+    }
+
+    /// Whether what is put on it becomes a part of a graph.
+    fn captures(&self, device: &Device) -> Result<bool> {
+        let _bound = device.bind()?;
+        let mut status = 0;
+        // SAFETY: it writes one number; whoever made the `DeviceStream` said that the stream lives.
+        unsafe {
+            device
+                .driver()
+                .stream_captures(self.handle, &raw mut status)
+        }?;
+        Ok(status != 0)
     }
 }
 
@@ -322,9 +335,12 @@ pub(crate) fn put<D: Destination, E: From<DeviceError>>(
     mut destination: D,
     fill: impl for<'d> FnOnce(&mut Enqueue<'_, 'd>, Landing<'d>) -> Result<(), E>,
 ) -> Result<Enqueued<D>, (D, E)> {
-    let held = stream
-        .is_of(device)
-        .and_then(|()| Held::new(device, kits, numbers));
+    let held = stream.is_of(device).and_then(|()| {
+        if stream.captures(device)? {
+            return Err(DeviceError::NotCaptured);
+        }
+        Held::new(device, kits, numbers)
+    });
     let held = match held {
         Ok(held) => held,
         Err(error) => return Err((destination, error.into())),

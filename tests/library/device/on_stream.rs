@@ -327,7 +327,7 @@ fn what_cannot_be_put_on_a_stream_is_refused_with_the_destination() {
         let Error::Device { source, .. } = refused.error else {
             panic!("{refused}");
         };
-        assert_eq!(source, DeviceError::OtherContext { ordinal: 0 });
+        assert_eq!(source, DeviceError::OtherStream { ordinal: 0 });
         assert_eq!(double.live().registrations, 0);
 
         double.read_only_registration(false);
