@@ -129,13 +129,14 @@ impl Request<'_> {
         })
     }
 
-    /// What would have to be registered for a device to read all in place.
+    /// What would have to be registered for a device to have all of it in place at once.
     pub(crate) fn offer_in_place(&self, ordinal: usize) -> Result<Missing> {
         let stale = self.map.may_be_stale().then_some(Reason::MappingStale);
         let missing = match stale {
             Some(reason) => Err(reason),
             None => self.in_place(ordinal)?.missing,
         };
+        let missing = missing.and_then(|missing| missing.fits_at_once().map(|()| missing));
         missing.map_err(|reason| self.refused(Route::Mapped, reason))
     }
 

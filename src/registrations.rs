@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::cuda::{Device, DeviceError, Registered};
 use crate::lock::lock;
 use crate::range::ByteRange;
+use crate::report::Reason;
 use crate::sys::{Identity, Mapping, Stat};
 
 /// The registrations of a runtime.
@@ -99,6 +100,29 @@ pub(crate) type Needs = SmallVec<[Need; 2]>;
 pub(crate) struct Missing {
     pub(crate) chunks: u64,
     pub(crate) bytes: u64,
+    /// Bytes of the chunk of which the most is needed, kept or not.
+    largest: u64,
+    /// Bytes of all that is needed, kept or not.
+    all: u64,
+    /// Bytes that may be registered at once.
+    most: u64,
+}
+
+impl Missing {
+    /// Whether a read can have one chunk after another.
+    pub(crate) fn fits_by_chunks(&self) -> Result<(), Reason> {
+        self.fits(self.largest)
+    }
+
+    /// Whether a read can have all of it at once.
+    pub(crate) fn fits_at_once(&self) -> Result<(), Reason> {
+        self.fits(self.all)
+    }
+
+    fn fits(&self, bytes: u64) -> Result<(), Reason> {
+        let most = self.most;
+        (bytes <= most).then_some(()).ok_or(Reason::NoRoom { most })
+    }
 }
 
 /// Registered pages.
@@ -212,14 +236,23 @@ impl Registrations {
     /// What a read would have to register.
     pub(crate) fn missing(&self, mapping: &Mapping, needs: &[Need], seen: &Seen) -> Missing {
         let state = lock(&self.state);
-        let mut missing = Missing::default();
+        let mut missing = Missing {
+            most: self.most(),
+            ..Missing::default()
+        };
         for need in needs {
             let kept = state.kept.get(&(mapping.start_address(), need.chunk));
-            if kept.is_some_and(|kept| kept.serves(need.pages, seen)) {
-                continue;
-            }
-            missing.chunks += 1;
-            missing.bytes += self.wanted(mapping, *need, seen, kept).len();
+            let bytes = match kept.filter(|kept| kept.serves(need.pages, seen)) {
+                Some(kept) => kept.bytes(),
+                None => {
+                    let bytes = self.wanted(mapping, *need, seen, kept).len();
+                    missing.chunks += 1;
+                    missing.bytes += bytes;
+                    bytes
+                }
+            };
+            missing.all += bytes;
+            missing.largest = missing.largest.max(bytes);
         }
         missing
     }
@@ -319,8 +352,13 @@ impl Registrations {
     /// Releases what was not used for the longest time, until so many bytes more may be registered.
     fn make_room(&self, bytes: u64) -> Result<(), Refusal> {
         let most = self.most();
-        let mut state = lock(&self.state);
         let mut released = Vec::new();
+        let mut state = lock(&self.state);
+        let used = state.kept.values().filter(|kept| kept.is_used());
+        let used: u64 = used.map(Kept::bytes).sum();
+        if used.saturating_add(bytes) > most {
+            return Err(Refusal::NoRoom { most });
+        }
         while state.bytes.saturating_add(bytes) > most {
             let idle = state.kept.iter().filter(|(_, kept)| !kept.is_used());
             let oldest = idle.min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key);
@@ -329,6 +367,7 @@ impl Registrations {
             };
             released.extend(state.take(key));
         }
+        // Unregistered when it is unlocked.
         drop(state);
         Ok(())
     }

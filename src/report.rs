@@ -65,7 +65,7 @@ pub enum Reason {
     NoRegistration,
     /// The bytes are few, and their pages not registered: that would take longer than reading them.
     NotRegistered,
-    /// Registered pages would be more than may be, and what is registered is in use.
+    /// More would be registered at once than may be.
     NoRoom {
         /// The setting `GPUMAP_REGISTERED`.
         most: u64,
@@ -142,8 +142,8 @@ impl std::fmt::Display for Reason {
             ),
             Self::NoRoom { most } => write!(
                 f,
-                "more than the {most} bytes of GPUMAP_REGISTERED would be registered, and what is \
-                 registered is in use",
+                "more than the {most} bytes of GPUMAP_REGISTERED would be registered at once; ask for less, \
+                 or set it higher",
             ),
             Self::InUse => f.write_str(
                 "views or other reads use what is registered of the same pages, which is less than is \

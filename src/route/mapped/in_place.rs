@@ -50,6 +50,10 @@ pub(super) fn usable(ask: Ask) -> Result<Cost, Reason> {
         return Err(Reason::NotRegistered);
     }
     let engine = ask.engine.unwrap_or(by_size(ask.bytes, ask.rows));
+    match engine {
+        Engine::Dma => missing.fits_by_chunks()?,
+        _ => missing.fits_at_once()?,
+    }
     let (fixed, per_row, per_byte) = match engine {
         Engine::Dma => (0, DMA_NANOSECONDS, DMA_PICOSECONDS_PER_BYTE),
         _ => (
