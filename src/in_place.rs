@@ -9,8 +9,8 @@ use crate::plan::{self, Cost, Pieces, Plan};
 use crate::read::Request;
 use crate::report::{Engine, Fallback, Hindrance, Reason, Report, RouteUse};
 use crate::request::{Cursor, Memory, Numbers, Route, RowNumbers};
-use crate::route::buffered;
 use crate::route::mapped::{self, Means, Setback};
+use crate::route::{Failure, buffered};
 use crate::run::Shore;
 use crate::sys::{Moved, Stat};
 
@@ -69,18 +69,22 @@ fn attempt<'d>(
     let mut lane = request.runtime.lane(&shore.device)?;
     let mut crossing = lane.begin(&shore.ready)?;
     let means = means(request, &shore.device)?;
-    if engine == Engine::Kernel {
-        return mapped::gather(
-            means,
-            source,
-            request.rows,
-            &destination,
-            &mut crossing,
-            moved,
-        );
-    }
-    let segments = request.rows.segments(Cursor::default(), request.bytes);
-    mapped::dma(means, source, segments, destination, &mut crossing, moved)
+    let done = if engine == Engine::Kernel {
+        let rows = request.rows;
+        mapped::gather(means, source, rows, &destination, &mut crossing, moved)
+    } else {
+        let segments = request.rows.segments(Cursor::default(), request.bytes);
+        mapped::dma(means, source, segments, destination, &mut crossing, moved)
+    };
+    done.or_else(|setback| {
+        // Another way can go on where the device does, and behind what has arrived.
+        crossing.settle()?;
+        let Setback::Failed(Failure::Device(error)) = setback else {
+            return Err(setback);
+        };
+        *moved = Moved::default();
+        Err(Setback::Hindered(Hindrance::Device(error)))
+    })
 }
 
 fn means<'m>(request: &'m Request<'_>, device: &'m Device) -> Result<Means<'m>, Setback> {
@@ -195,15 +199,9 @@ pub(crate) fn gather(
         row_bytes,
         table,
     };
-    if crossing
-        .gather_rows(&sources, &rows, &to)
-        .map_err(failed)?
-        .is_some()
-    {
-        return Ok(None);
-    }
+    let gathered = crossing.gather_rows(&sources, &rows, &to);
     crossing.finish().map_err(failed)?;
-    if all_there(request).is_err() {
+    if gathered != Ok(None) || all_there(request).is_err() {
         return Ok(None);
     }
     let mut report = Report {

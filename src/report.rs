@@ -226,7 +226,7 @@ pub struct Fallback {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Hindrance {
-    /// The driver refused to register the pages.
+    /// A call of the driver failed.
     #[error("{0}")]
     Device(DeviceError),
     /// There would be more registered pages than may be, and what is registered is in use.
