@@ -2,6 +2,7 @@
 
 mod bounds;
 mod engines;
+mod faults;
 mod freshness;
 
 use std::ops::Range;
