@@ -29,7 +29,7 @@ fn registrations(double: Option<&Double>) -> u64 {
     double.map_or(0, |double| double.live().registrations)
 }
 
-fn is_no_room(error: &Error) -> bool {
+pub(super) fn is_no_room(error: &Error) -> bool {
     matches!(
         error,
         Error::Route {

@@ -4,6 +4,7 @@ mod bounds;
 mod engines;
 mod faults;
 mod freshness;
+mod lives;
 
 use std::ops::Range;
 
