@@ -62,6 +62,9 @@ pub(crate) struct Enqueue<'e, 'd>(Never, PhantomData<(&'e (), &'d ())>);
 #[derive(Debug)]
 pub(crate) struct Enqueued<D>(Never, PhantomData<D>);
 
+#[derive(Debug)]
+pub(crate) struct Captured<D>(Never, PhantomData<D>);
+
 /// None are ever lent.
 #[derive(Debug)]
 pub(crate) struct Kits;
@@ -457,6 +460,10 @@ impl<'d> Gathers<'d> for Enqueue<'_, 'd> {
 }
 
 impl<'d> Enqueue<'_, 'd> {
+    pub(crate) fn takes(&self, _: &DeviceIndices<'_>) -> Result<()> {
+        match self.0 {}
+    }
+
     pub(crate) fn begin(&mut self, _: &DeviceSliceMut<'d>) -> Result<()> {
         match self.0 {}
     }
@@ -498,6 +505,32 @@ pub(crate) fn put<D: Destination, E: From<DeviceError>>(
     _: impl for<'d> FnOnce(&mut Enqueue<'_, 'd>, Landing<'d>) -> std::result::Result<(), E>,
 ) -> std::result::Result<Enqueued<D>, (D, E)> {
     match device.0 {}
+}
+
+#[allow(unsafe_code)]
+pub(crate) unsafe fn capture<D: Destination, E: From<DeviceError>>(
+    device: &Device,
+    _: DeviceStream<'_>,
+    _: &Arc<Kits>,
+    _: D,
+    _: impl for<'d> FnOnce(&mut Enqueue<'_, 'd>, Landing<'d>) -> std::result::Result<(), E>,
+) -> std::result::Result<Captured<D>, (D, E)> {
+    match device.0 {}
+}
+
+impl<D> Captured<D> {
+    pub(crate) fn address(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub(crate) fn is_a_number_wrong(&self) -> bool {
+        match self.0 {}
+    }
+
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn release(self) -> D {
+        match self.0 {}
+    }
 }
 
 impl DeviceStream<'_> {

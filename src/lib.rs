@@ -60,6 +60,7 @@
 )))]
 compile_error!("gpumap runs on 64-bit little-endian Linux");
 
+mod captured;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(not(feature = "cuda"))]
@@ -94,6 +95,7 @@ mod view;
 pub mod warm;
 mod workers;
 
+pub use captured::Captured;
 pub use cuda::{Device, DeviceBuffer, DeviceError, DeviceIndices, DeviceSliceMut, DeviceStream};
 pub use error::{Error, FileKind, Result};
 pub use mmap::{Advice, Mmap, MmapOptions};

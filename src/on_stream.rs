@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::cuda::{
-    self, Device, DeviceBuffer, DeviceSliceMut, DeviceStream, Enqueue, Enqueued, SharedIndices,
-    WrongNumber,
+    self, Device, DeviceBuffer, DeviceIndices, DeviceSliceMut, DeviceStream, Enqueue, Enqueued,
+    SharedIndices, Sources, WrongNumber,
 };
 use crate::error::{Error, Result};
 use crate::in_place;
@@ -279,6 +279,8 @@ impl Mmap {
     /// # }
     /// ```
     ///
+    /// A stream that is being captured is refused; [`capture_gather_rows`](Self::capture_gather_rows) is for those.
+    ///
     /// # Errors
     /// Those of [`gather_on`](Self::gather_on).
     pub fn gather_rows_on<'s, 'r, D: Destination + Send + 'static>(
@@ -329,7 +331,7 @@ impl Mmap {
                 Engine::Dma => enqueue.copy(&sources, mapped::parts(source, rows, bytes), to),
                 _ => mapped::put_rows(&sources, source, rows, to, enqueue),
             };
-            ops.map_err(|error| self.device_error(error))
+            Ok(ops?)
         })
     }
 
@@ -341,29 +343,17 @@ impl Mmap {
         row_bytes: u64,
         destination: D,
     ) -> Result<OnStream<D>, Refused<D>> {
-        let indices = shared.numbers();
-        let Some(bytes) = (indices.len() as u64).checked_mul(row_bytes) else {
-            let path = self.path().to_owned();
-            let error = Error::Overflow { path };
-            return Err(Refused { destination, error });
+        let table = match self.table(shared.numbers(), row_bytes) {
+            Ok(table) => table,
+            Err(error) => return Err(Refused { destination, error }),
         };
-        // Any row may be meant.
-        let rows = self.len().checked_div(row_bytes).unwrap_or(0);
-        let table = ByteRange::at(0, rows * row_bytes).unwrap_or_default();
-        if table.is_empty() && bytes > 0 {
-            let wrong = WrongNumber { at: 0, number: 0 };
-            let error = no_row(self, row_bytes, wrong);
-            return Err(Refused { destination, error });
-        }
-        let options = ReadOptions::new().route(Route::Mapped);
-        let request = self.request(Rows::One(table), table.len(), options);
-        let in_file = hull(&request);
+        let request = table.request(self);
         let asked = Asked {
             begun: Instant::now(),
-            rows: indices.len() as u64,
-            bytes,
+            rows: table.indices.len() as u64,
+            bytes: table.bytes,
             row_bytes,
-            in_file,
+            in_file: hull(&request),
             engine: Engine::Kernel,
             ops: 0,
         };
@@ -375,19 +365,31 @@ impl Mmap {
             destination,
             |device, enqueue, to| {
                 let sources = in_place::lasting_sources(&request, device)?;
-                if !sources.is_contiguous() {
-                    return Err(request.refused(Route::Mapped, Reason::Scattered));
-                }
-                let rows = RowNumbers {
-                    numbers: request::Numbers::Given(indices.into()),
-                    stride: row_bytes,
-                    row_bytes,
-                    table: in_file,
-                };
-                let put = cuda::Gathers::gather_rows(enqueue, &sources, &rows, to);
-                put.map_err(|error| self.device_error(error)).map(|()| 1)
+                table.gather(&request, &sources, enqueue, to)
             },
         )
+    }
+
+    /// All rows, any of which may be meant.
+    pub(crate) fn table<'r>(
+        &self,
+        indices: DeviceIndices<'r>,
+        row_bytes: u64,
+    ) -> Result<Table<'r>> {
+        let bytes = (indices.len() as u64).checked_mul(row_bytes);
+        let bytes = bytes.ok_or_else(|| Error::Overflow {
+            path: self.path().to_owned(),
+        })?;
+        let rows = self.len().checked_div(row_bytes).unwrap_or(0);
+        if rows == 0 && bytes > 0 {
+            return Err(no_row(self, row_bytes, WrongNumber { at: 0, number: 0 }));
+        }
+        Ok(Table {
+            indices,
+            row_bytes,
+            rows: ByteRange::at(0, rows * row_bytes).unwrap_or_default(),
+            bytes,
+        })
     }
 
     /// Lets `fill` put work on the stream that fills the destination, if there are bytes to fill it with; how many
@@ -400,13 +402,9 @@ impl Mmap {
         destination: D,
         fill: impl for<'d> FnOnce(&Device, &mut Enqueue<'_, 'd>, &DeviceSliceMut<'d>) -> Result<u64>,
     ) -> Result<OnStream<D>, Refused<D>> {
-        // Before the driver is called, which in the child of a fork must not be.
-        let device = match self.runtime().find_device(stream.ordinal()) {
+        let device = match self.device_of(stream) {
             Ok(device) => device,
-            Err(error) => {
-                let error = self.device_error(error);
-                return Err(Refused { destination, error });
-            }
+            Err(error) => return Err(Refused { destination, error }),
         };
         let kits = self.runtime().kits();
         let put = cuda::put(
@@ -417,13 +415,10 @@ impl Mmap {
             destination,
             |enqueue, landing| {
                 let to = self.on_a_device(landing, asked.bytes)?;
-                if to.is_empty() {
-                    return Ok(());
+                if !to.is_empty() {
+                    enqueue.begin(&to)?;
+                    asked.ops = fill(&device, enqueue, &to)?;
                 }
-                enqueue
-                    .begin(&to)
-                    .map_err(|error| self.device_error(error))?;
-                asked.ops = fill(&device, enqueue, &to)?;
                 Ok(())
             },
         );
@@ -433,15 +428,31 @@ impl Mmap {
                 map: self.clone(),
                 asked,
             }),
-            Err((destination, error)) => Err(Refused {
-                destination,
-                error: self.named(error),
-            }),
+            Err((destination, error)) => Err(self.refusal(destination, error)),
         }
     }
 
+    /// Before the driver is called, which in the child of a fork must not be.
+    pub(crate) fn device_of(&self, stream: DeviceStream<'_>) -> Result<Device> {
+        let device = self.runtime().find_device(stream.ordinal());
+        device.map_err(|error| self.device_error(error))
+    }
+
+    /// With the file that was read in the error.
+    pub(crate) fn refusal<D>(&self, destination: D, error: Error) -> Refused<D> {
+        let error = match error {
+            Error::Device { path: None, source } => self.device_error(source),
+            other => other,
+        };
+        Refused { destination, error }
+    }
+
     /// The destination, if it is memory of a device and as long as what is read.
-    fn on_a_device<'d>(&self, landing: Landing<'d>, asked: u64) -> Result<DeviceSliceMut<'d>> {
+    pub(crate) fn on_a_device<'d>(
+        &self,
+        landing: Landing<'d>,
+        asked: u64,
+    ) -> Result<DeviceSliceMut<'d>> {
         let path = self.path().to_owned();
         let destination = landing.len();
         match landing {
@@ -458,13 +469,44 @@ impl Mmap {
             Landing::Device(to) => Ok(to),
         }
     }
+}
 
-    /// The error, with the file that was read.
-    fn named(&self, error: Error) -> Error {
-        match error {
-            Error::Device { path: None, source } => self.device_error(source),
-            other => other,
+/// Rows of one length, and numbers of some of them on a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table<'r> {
+    indices: DeviceIndices<'r>,
+    row_bytes: u64,
+    /// All that there are, in the map.
+    rows: ByteRange,
+    /// Bytes of those that are read.
+    pub(crate) bytes: u64,
+}
+
+impl Table<'_> {
+    pub(crate) fn request<'m>(&self, map: &'m Mmap) -> Request<'m> {
+        let options = ReadOptions::new().route(Route::Mapped);
+        map.request(Rows::One(self.rows), self.rows.len(), options)
+    }
+
+    /// How many operations it took.
+    pub(crate) fn gather<'d>(
+        &self,
+        request: &Request<'_>,
+        sources: &Sources,
+        enqueue: &mut Enqueue<'_, 'd>,
+        to: &DeviceSliceMut<'d>,
+    ) -> Result<u64> {
+        if !sources.is_contiguous() {
+            return Err(request.refused(Route::Mapped, Reason::Scattered));
         }
+        let rows = RowNumbers {
+            numbers: request::Numbers::Given(self.indices.into()),
+            stride: self.row_bytes,
+            row_bytes: self.row_bytes,
+            table: hull(request),
+        };
+        cuda::Gathers::gather_rows(enqueue, sources, &rows, to)?;
+        Ok(1)
     }
 }
 

@@ -71,6 +71,18 @@ macro_rules! indices_from {
             }
         }
 
+        impl<'r> From<&'r CudaSlice<$kind>> for DeviceIndices<'r> {
+            fn from(slice: &'r CudaSlice<$kind>) -> Self {
+                indices(slice, $wide)
+            }
+        }
+
+        impl<'r> From<&'r CudaView<'_, $kind>> for DeviceIndices<'r> {
+            fn from(view: &'r CudaView<'_, $kind>) -> Self {
+                indices(view, $wide)
+            }
+        }
+
         impl From<Arc<CudaSlice<$kind>>> for KeptIndices<'_> {
             fn from(slice: Arc<CudaSlice<$kind>>) -> Self {
                 let numbers = indices(&*slice, $wide);

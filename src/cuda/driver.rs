@@ -57,9 +57,14 @@ pub enum DeviceError {
     Captured,
     /// The stream is being captured, and what was to be put on it cannot be.
     #[error(
-        "the stream is being captured into a graph, and this read cannot be a part of it; read before the capture, or on another stream"
+        "the stream is being captured into a graph, and this read cannot be a part of it, as capture_gather_rows() can; read before the capture, or on another stream"
     )]
     NotCaptured,
+    /// The stream is not being captured, and what was to be put into its graph cannot be.
+    #[error(
+        "the stream is not being captured into a graph, or its capture has failed; begin to capture it, or read by gather_rows_on()"
+    )]
+    NoCapture,
     /// The stream belongs to another context than the primary one of the device.
     #[error(
         "the stream does not belong to the primary context of gpu:{ordinal}; use a stream of that (CudaContext::new), or make a view for the device that the stream is of"
@@ -232,6 +237,7 @@ functions! {
     stream_destroy = cuStreamDestroy_v2(stream: Handle);
     stream_synchronize = cuStreamSynchronize(stream: Handle);
     stream_captures = cuStreamIsCapturing(stream: Handle, status: *mut c_int);
+    exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
     stream_wait = cuStreamWaitEvent(stream: Handle, event: Handle, flags: c_uint);
     event_create = cuEventCreate(event: *mut Handle, flags: c_uint);
     event_destroy = cuEventDestroy_v2(event: Handle);

@@ -30,7 +30,9 @@ pub(crate) use kit::Kits;
 pub(crate) use lane::{Crossing, Lane, Ready};
 pub use memory::{DeviceBuffer, DeviceSliceMut};
 pub use on_stream::DeviceStream;
-pub(crate) use on_stream::{Enqueue, Enqueued, Gathers, SharedIndices, WrongNumber, put};
+pub(crate) use on_stream::{
+    Captured, Enqueue, Enqueued, Gathers, SharedIndices, WrongNumber, capture, put,
+};
 pub(crate) use pinned::PinnedBuffer;
 pub(crate) use registered::Registered;
 pub(crate) use sources::Sources;

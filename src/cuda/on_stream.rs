@@ -1,8 +1,9 @@
 //! Reads that are put on a stream of somebody else's, and that the host waits for when it is asked to.
 
 use std::any::Any;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_uint, c_void};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -80,8 +81,8 @@ impl<'s> DeviceStream<'s> {
             .ok_or(DeviceError::OtherStream { ordinal })
     }
 
-    /// Whether what is put on it becomes a part of a graph.
-    fn captures(&self, device: &Device) -> Result<bool> {
+    /// The driver's word for whether what is put on it becomes a part of a graph.
+    fn capture_status(&self, device: &Device) -> Result<c_int> {
         let _bound = device.bind()?;
         let mut status = 0;
         // SAFETY: it writes one number; whoever made the `DeviceStream` said that the stream lives.
@@ -90,13 +91,66 @@ impl<'s> DeviceStream<'s> {
                 .driver()
                 .stream_captures(self.handle, &raw mut status)
         }?;
-        Ok(status != 0)
+        Ok(status)
+    }
+
+    /// Whether work can be put on it in this way.
+    fn takes(&self, device: &Device, way: Way) -> Result<()> {
+        self.is_of(device)?;
+        match (way, self.capture_status(device)?) {
+            (Way::Done, NOT_CAPTURED) | (Way::Captured, CAPTURED) => Ok(()),
+            (Way::Done, _) => Err(DeviceError::NotCaptured),
+            (Way::Captured, _) => Err(DeviceError::NoCapture),
+        }
     }
 }
 
 impl<'s> From<&DeviceStream<'s>> for DeviceStream<'s> {
     fn from(stream: &DeviceStream<'s>) -> Self {
         *stream
+    }
+}
+
+/// `CU_STREAM_CAPTURE_STATUS_NONE` and `_ACTIVE`.
+const NOT_CAPTURED: c_int = 0;
+const CAPTURED: c_int = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: c_uint = 2;
+
+/// What becomes of work that is put on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It is done once.
+    Done,
+    /// It becomes a part of a graph, which does it at each launch.
+    Captured,
+}
+
+/// While it lives, calls that may wait for a device do not spoil a capture that this thread has begun, as taking
+/// memory would: nothing of the capture is waited for.
+#[derive(Debug)]
+struct Relaxed<'d> {
+    device: &'d Device,
+    before: c_uint,
+}
+
+impl<'d> Relaxed<'d> {
+    fn new(device: &'d Device) -> Result<Self> {
+        let mut before = RELAXED;
+        // SAFETY: it reads and writes one number.
+        unsafe { device.driver().exchange_capture_mode(&raw mut before) }?;
+        Ok(Self { device, before })
+    }
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as above; the mode was this thread's.
+        let _ = unsafe {
+            self.device
+                .driver()
+                .exchange_capture_mode(&raw mut self.before)
+        };
     }
 }
 
@@ -316,6 +370,7 @@ impl<D> Drop for Enqueued<D> {
 /// Work on its way onto a stream, for one destination.
 #[derive(Debug)]
 pub(crate) struct Enqueue<'e, 'd> {
+    way: Way,
     stream: DeviceStream<'e>,
     /// Present until the work is handed over.
     held: Option<Held>,
@@ -332,20 +387,61 @@ pub(crate) fn put<D: Destination, E: From<DeviceError>>(
     stream: DeviceStream<'_>,
     kits: &Arc<Kits>,
     numbers: Option<SharedIndices>,
-    mut destination: D,
+    destination: D,
     fill: impl for<'d> FnOnce(&mut Enqueue<'_, 'd>, Landing<'d>) -> Result<(), E>,
 ) -> Result<Enqueued<D>, (D, E)> {
-    let held = stream.is_of(device).and_then(|()| {
-        if stream.captures(device)? {
-            return Err(DeviceError::NotCaptured);
-        }
-        Held::new(device, kits, numbers)
-    });
+    let held = stream
+        .takes(device, Way::Done)
+        .and_then(|()| Held::new(device, kits, numbers));
+    let (held, destination, address) = fill_by(Way::Done, stream, held, destination, fill)?;
+    Ok(Enqueued {
+        under_way: Some((held, destination)),
+        address,
+    })
+}
+
+/// The same for a stream that is being captured: `fill` becomes a part of its graph. Where that fails the capture
+/// is spoilt, if anything was put into it.
+///
+/// Memory is taken meanwhile, which a capture allows a thread that says that it knows.
+///
+/// # Safety
+/// What `fill` makes the device read, beside what the sources hold, lives while the graph can be launched, and is
+/// not written to by others while a launch is under way; of launches that this is a part of one follows the other.
+pub(crate) unsafe fn capture<D: Destination, E: From<DeviceError>>(
+    device: &Device,
+    stream: DeviceStream<'_>,
+    kits: &Arc<Kits>,
+    destination: D,
+    fill: impl for<'d> FnOnce(&mut Enqueue<'_, 'd>, Landing<'d>) -> Result<(), E>,
+) -> Result<Captured<D>, (D, E)> {
+    let relaxed = stream
+        .takes(device, Way::Captured)
+        .and_then(|()| Relaxed::new(device));
+    let (_relaxed, held) = match relaxed {
+        Ok(relaxed) => (Some(relaxed), Held::new(device, kits, None)),
+        Err(error) => (None, Err(error)),
+    };
+    let (held, destination, address) = fill_by(Way::Captured, stream, held, destination, fill)?;
+    Ok(Captured {
+        used: ManuallyDrop::new((held, destination)),
+        address,
+    })
+}
+
+fn fill_by<D: Destination, E: From<DeviceError>>(
+    way: Way,
+    stream: DeviceStream<'_>,
+    held: Result<Held>,
+    mut destination: D,
+    fill: impl for<'d> FnOnce(&mut Enqueue<'_, 'd>, Landing<'d>) -> Result<(), E>,
+) -> Result<(Held, D, u64), (D, E)> {
     let held = match held {
         Ok(held) => held,
         Err(error) => return Err((destination, error.into())),
     };
     let mut enqueue = Enqueue {
+        way,
         stream,
         held: Some(held),
         busy: false,
@@ -357,25 +453,57 @@ pub(crate) fn put<D: Destination, E: From<DeviceError>>(
         .and_then(|landing| fill(&mut enqueue, landing))
         .and_then(|()| Ok(enqueue.mark()?));
     let address = enqueue.address;
-    match filled.map(|()| enqueue.held.take()) {
-        Ok(Some(held)) => {
-            drop(enqueue);
-            Ok(Enqueued {
-                under_way: Some((held, destination)),
-                address,
-            })
-        }
+    let held = filled.map(|()| enqueue.held.take());
+    drop(enqueue);
+    match held {
+        Ok(Some(held)) => Ok((held, destination, address)),
         Ok(None) => unreachable!("taken here alone"),
-        Err(error) => {
-            drop(enqueue);
-            Err((destination, error))
-        }
+        Err(error) => Err((destination, error)),
+    }
+}
+
+/// Work that became a part of a graph, and its destination. Both are leaked, unless they are released.
+#[derive(Debug)]
+pub(crate) struct Captured<D> {
+    used: ManuallyDrop<(Held, D)>,
+    address: u64,
+}
+
+impl<D> Captured<D> {
+    /// Where the bytes land, on the device.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Whether the last launch that is done has found a number that means no row.
+    pub(crate) fn is_a_number_wrong(&self) -> bool {
+        self.used.0.is_a_number_wrong()
+    }
+
+    /// # Safety
+    /// Nothing that the work is a part of is under way, nor launched again.
+    pub(crate) unsafe fn release(self) -> D {
+        let (held, destination) = ManuallyDrop::into_inner(self.used);
+        held.let_go();
+        destination
     }
 }
 
 impl<'d> Enqueue<'_, 'd> {
     fn held(&mut self) -> &mut Held {
         self.held.as_mut().expect("taken when all is done")
+    }
+
+    /// Whether numbers of rows lie on the stream's device.
+    pub(crate) fn takes(&self, numbers: &DeviceIndices<'_>) -> Result<()> {
+        self.is_on_the_device(numbers.ordinal)
+    }
+
+    fn is_on_the_device(&self, memory: usize) -> Result<()> {
+        let stream = self.stream.ordinal;
+        let same = memory == stream;
+        same.then_some(())
+            .ok_or(DeviceError::OtherDevice { memory, stream })
     }
 
     /// Begins nothing before the destination, and the numbers if any, are there.
@@ -389,13 +517,10 @@ impl<'d> Enqueue<'_, 'd> {
     }
 
     fn wait_for(&mut self, ordinal: usize, context: Handle, after: Option<Handle>) -> Result<()> {
-        if ordinal != self.stream.ordinal {
-            let (memory, stream) = (ordinal, self.stream.ordinal);
-            return Err(DeviceError::OtherDevice { memory, stream });
-        }
+        self.is_on_the_device(ordinal)?;
         let handle = self.stream.handle;
-        // The stream comes after itself.
-        let after = after.filter(|after| *after != handle);
+        // The stream comes after itself; and a graph after what comes before its launch.
+        let after = after.filter(|after| self.way == Way::Done && *after != handle);
         let device = &self.held().device;
         // SAFETY: whoever made the memory's slice said that its stream lives.
         let ready = unsafe { Ready::after(device, context, after) }?;
@@ -466,7 +591,7 @@ impl<'d> Enqueue<'_, 'd> {
 
     /// Puts the event behind the work.
     fn mark(&mut self) -> Result<()> {
-        if !self.busy {
+        if !self.busy || self.way == Way::Captured {
             return Ok(());
         }
         let stream = self.stream.handle;
@@ -563,7 +688,8 @@ impl<'d> Gathers<'d> for Enqueue<'_, 'd> {
 }
 
 impl Drop for Enqueue<'_, '_> {
-    /// Of work that was not handed over nothing is under way afterwards.
+    /// Of work that was not handed over nothing is under way afterwards. In a capture the wait is refused, and
+    /// spoils it: no graph does half of the work.
     fn drop(&mut self) {
         let Some(held) = self.held.take() else {
             return;
