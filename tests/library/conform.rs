@@ -49,6 +49,7 @@ impl<P: Place> Way<P> {
     }
 
     /// The same by one engine of the route.
+    #[cfg(feature = "cuda")]
     pub(crate) fn by(self, engine: Engine) -> Self {
         Self {
             options: self.options.engine(engine),
