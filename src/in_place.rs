@@ -109,15 +109,9 @@ pub(crate) fn register(request: &Request<'_>, device: &Device) -> Result<u64> {
     if request.bytes == 0 {
         return Ok(0);
     }
-    settle(request);
+    // What is registered of a file that has just changed serves no later read.
+    Stat::settle(&request.map.file);
     Ok(sources(request, device)?.bytes())
-}
-
-/// What is registered of a file that has just changed serves no later read.
-fn settle(request: &Request<'_>) {
-    let stat = Stat::of(&request.map.file).ok();
-    let settles_in = stat.and_then(|stat| stat.settles_in());
-    std::thread::sleep(settles_in.unwrap_or_default());
 }
 
 /// The same, and where the device finds it.
@@ -131,7 +125,7 @@ fn sources(request: &Request<'_>, device: &Device) -> Result<Sources> {
 /// could not be made larger for the next.
 pub(crate) fn lasting_sources(request: &Request<'_>, device: &Device) -> Result<Sources> {
     if request.offer_in_place(device.ordinal())?.bytes > 0 {
-        settle(request);
+        Stat::settle(&request.map.file);
     }
     let sources = means(request, device).and_then(|means| {
         let registrations = means.registrations;

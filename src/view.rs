@@ -52,9 +52,14 @@ use crate::sys::{HostSliceMut, Mapping, Stat};
 /// # What it costs
 /// Registered pages count for the setting `GPUMAP_REGISTERED`, and neither they nor their registration can be
 /// released while a view uses them: [`evict`](crate::evict) drops the others and names the view as a cause.
-/// Views and reads of a map share what is registered. Reads of other pages of the same chunk (`GPUMAP_CHUNK`)
-/// go by a copy meanwhile, and another view there maps and registers them a second time, as both do where the
-/// file was changed.
+/// To make a view of a file that was changed within the last tick of its clock (20 ms; 2 s, where the file system
+/// counts seconds) takes so much longer, since its times could not tell a change that follows.
+///
+/// Views and reads of a map share what is registered, as long as it serves them: what a view uses is not
+/// registered anew. Where others need more pages of the same chunk (`GPUMAP_CHUNK`), or the file was changed, reads go
+/// by a copy meanwhile, or fail where they must go in place; another view maps the file a second time, and
+/// pins and counts twice. So [`register`](crate::Mmap::register) what many will read before it is viewed in
+/// parts.
 #[derive(Debug)]
 pub struct DeviceView {
     address: u64,
@@ -78,8 +83,8 @@ pub struct DeviceView {
 pub enum Backing {
     /// The file's pages in the page cache, registered with the device (`cuMemHostRegister`). Zero copy.
     RegisteredPageCache {
-        /// Bytes of the pages that are registered, and so stay in the page cache: the range, from the start of
-        /// a page to the end of one, or more, where more was registered before.
+        /// Bytes of the pages that are registered, and so stay in the page cache: those of the range; where
+        /// other pages of a chunk (`GPUMAP_CHUNK`) were registered before, all of the chunk.
         bytes: u64,
     },
     /// The mapping, at the host's address: the device reads any memory of the process, by the host's page
@@ -187,9 +192,8 @@ impl DeviceView {
     }
 
     /// Whether the file is known to be as it was when the view was made: the same length and times, by
-    /// fstat(2). `false` also where a change may have been seen, as one in place, and where the file had been
-    /// changed so shortly before (within some 20 ms; 2 s, where the file system counts seconds) that its times
-    /// cannot tell.
+    /// fstat(2). `false` also where a zero-copy view sees the change, as one in place; where only the file's
+    /// mode or links were changed; and where the file was being changed while the view was made.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.settled && Stat::of(&self.map.file).is_ok_and(|now| now == self.stat)
@@ -283,6 +287,8 @@ pub(crate) fn make(
 ) -> Result<DeviceView> {
     let here = device.in_this_process();
     here.map_err(|error| device_error(map, error))?;
+    // Of a file that has just changed nothing would tell whether the view is current.
+    Stat::settle(&map.file);
     let seen = Seen::now(&map.file);
     let seen = seen.map_err(|error| Error::system(&map.path, "fstat", error))?;
     let settled = seen.stat.is_settled();

@@ -415,7 +415,8 @@ impl Mmap {
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Device`] where the driver refuses, and [`Error::Route`] where the
-    /// device does not do such things, or more would be registered than may be.
+    /// device does not do such things, more would be registered than may be, or views use other pages of the
+    /// same chunks.
     #[doc(alias = "cuMemHostRegister")]
     pub fn register(&self, device: &Device, range: impl RangeBounds<u64>) -> Result<u64> {
         let range = self.resolve(range)?;

@@ -55,6 +55,12 @@ impl Stat {
         Ok(Self::from(&file.metadata()?))
     }
 
+    /// Waits until the file is settled, as far as it will be: a tick of its clock at most.
+    pub(crate) fn settle(file: &File) {
+        let settles_in = Self::of(file).ok().and_then(|stat| stat.settles_in());
+        std::thread::sleep(settles_in.unwrap_or_default());
+    }
+
     /// Whether every change from now on gives the file other times than it has. One that follows another
     /// within a tick of the clock does not.
     pub(crate) fn is_settled(&self) -> bool {

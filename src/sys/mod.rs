@@ -4,7 +4,7 @@
 //! System calls take addresses and lengths that the compiler cannot check. Everything unsafe that
 //! the crate asks of the kernel is in this folder, one small file for each family of calls; each
 //! function here is safe to call with any arguments, or is `unsafe` and says what the caller must
-//! hold to. Addresses of mappings do not leave this room, except by `Mmap::as_slice`.
+//! hold to. Addresses of mappings do not leave this room, except by `Mmap::as_slice`, and for devices.
 #![allow(unsafe_code)]
 
 mod advise;
