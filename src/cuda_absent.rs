@@ -219,13 +219,12 @@ impl PinnedBuffer {
     }
 }
 
-#[allow(unsafe_code, reason = "as where there are devices")]
 impl Uses {
     pub(crate) fn new(device: &Device) -> Self {
         match device.0 {}
     }
 
-    pub(crate) unsafe fn record_raw(&self, _: *mut std::ffi::c_void) -> Result<()> {
+    pub(crate) fn record(&self, _: DeviceStream<'_>) -> Result<()> {
         match self.0 {}
     }
 
@@ -533,7 +532,18 @@ impl<D> Captured<D> {
     }
 }
 
-impl DeviceStream<'_> {
+#[allow(
+    missing_docs,
+    unsafe_code,
+    clippy::missing_safety_doc,
+    reason = "never called"
+)]
+impl<'s> DeviceStream<'s> {
+    #[must_use]
+    pub unsafe fn from_raw(device: &'s Device, _: *mut std::ffi::c_void) -> Self {
+        match device.0 {}
+    }
+
     pub(crate) fn ordinal(&self) -> usize {
         match self.0 {}
     }

@@ -1,9 +1,8 @@
 //! [`DeviceView`]: bytes of a file at an address that kernels of a device can read.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::cuda::{Device, DeviceError, PinnedBuffer, Sources, Uses};
+use crate::cuda::{Device, DeviceError, DeviceStream, PinnedBuffer, Sources, Uses};
 use crate::error::{Error, Result};
 use crate::in_place;
 use crate::mmap::Mapped;
@@ -22,24 +21,25 @@ use crate::sys::{HostSliceMut, Mapping, Stat};
 /// cache, registered with the device; the host's memory, where the device reads all of it; a copy.
 ///
 /// ```no_run
-/// use std::ffi::c_void;
+/// # fn launch(_: u64, _: *mut std::ffi::c_void) {}
+/// # fn work(stream: *mut std::ffi::c_void) -> gpumap::Result<()> {
+/// use gpumap::DeviceStream;
 /// let rt = gpumap::Runtime::global()?;
-/// let map = rt.open("weights.bin")?;
-/// let view = map.view(&rt.device(0)?, 4096..8192)?;
+/// let gpu = rt.device(0)?;
+/// let view = rt.open("weights.bin")?.view(&gpu, 4096..8192)?;
 /// println!("{} bytes at {:#x}: {}", view.len(), view.address(), view.backing());
-/// # fn launch(_: u64, _: *mut c_void) {}
-/// # let stream = std::ptr::null_mut();
 /// launch(view.address(), stream);             // a kernel that reads there
-/// // SAFETY: the stream lives.
-/// unsafe { view.record_raw(stream) }?;
+/// // SAFETY: it is a stream of this device, and lives.
+/// view.record(unsafe { DeviceStream::from_raw(&gpu, stream) })?;
 /// drop(view);                                 // waits for the kernel
-/// # Ok::<(), gpumap::Error>(())
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// # How long
 /// The address holds while the view lives, which may outlive the map and the runtime, since it keeps a share of
 /// both. Work on a device that reads there must be over before the view is dropped. For work that was put on a
-/// stream before the view was told of it ([`record`](Self::record), [`record_raw`](Self::record_raw)) the drop
+/// stream before the view was told of it ([`record`](Self::record)) the drop
 /// waits; for other work the caller waits. Should a wait fail, as where the context is lost, what backs
 /// the view is never freed. Forgetting a view (`mem::forget`) leaks what backs it, and does nothing worse.
 ///
@@ -200,30 +200,14 @@ impl DeviceView {
     }
 
     /// Tells the view that what was put on this stream until now uses it: its drop waits for that. To be
-    /// called after each kernel, or after the last of several. A stream of the device's primary
-    /// context.
+    /// called after each kernel, or after the last of several. The stream is a `&CudaStream` of cudarc, or
+    /// by its handle anybody's ([`DeviceStream::from_raw`]), of the device's primary context.
     ///
     /// # Errors
     /// [`Error::Device`] where the stream belongs to another context, is being captured into a graph, or the
     /// driver refuses: the drop then does not wait for that work.
-    #[cfg(feature = "cuda")]
-    pub fn record(&self, stream: &cudarc::driver::CudaStream) -> Result<()> {
-        let recorded = self.uses.record(stream);
-        recorded.map_err(|error| device_error(&self.map, error))
-    }
-
-    /// [`record`](Self::record) for a stream by the driver's handle, a `CUstream` or `cudaStream_t`; null is the
-    /// default stream.
-    ///
-    /// # Errors
-    /// As for `record`.
-    ///
-    /// # Safety
-    /// The stream lives.
-    #[allow(unsafe_code)]
-    pub unsafe fn record_raw(&self, stream: *mut c_void) -> Result<()> {
-        // SAFETY: as the caller says.
-        let recorded = unsafe { self.uses.record_raw(stream) };
+    pub fn record<'s>(&self, stream: impl Into<DeviceStream<'s>>) -> Result<()> {
+        let recorded = self.uses.record(stream.into());
         recorded.map_err(|error| device_error(&self.map, error))
     }
 }

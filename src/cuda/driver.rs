@@ -67,7 +67,7 @@ pub enum DeviceError {
     NoCapture,
     /// The stream belongs to another context than the primary one of the device.
     #[error(
-        "the stream does not belong to the primary context of gpu:{ordinal}; use a stream of that (CudaContext::new), or make a view for the device that the stream is of"
+        "the stream does not belong to the primary context of gpu:{ordinal}; use a stream of that (CudaContext::new), or the device that the stream is of"
     )]
     OtherStream {
         /// The device that a stream of was asked for.

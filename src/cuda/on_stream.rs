@@ -74,15 +74,19 @@ impl<'s> DeviceStream<'s> {
         self.ordinal
     }
 
-    fn is_of(&self, device: &Device) -> Result<()> {
-        let ordinal = self.ordinal;
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    pub(super) fn is_of(&self, device: &Device) -> Result<()> {
+        let ordinal = device.ordinal();
         let same = self.context == device.context();
         same.then_some(())
             .ok_or(DeviceError::OtherStream { ordinal })
     }
 
     /// The driver's word for whether what is put on it becomes a part of a graph.
-    fn capture_status(&self, device: &Device) -> Result<c_int> {
+    pub(super) fn capture_status(&self, device: &Device) -> Result<c_int> {
         let _bound = device.bind()?;
         let mut status = 0;
         // SAFETY: it writes one number; whoever made the `DeviceStream` said that the stream lives.
@@ -112,7 +116,7 @@ impl<'s> From<&DeviceStream<'s>> for DeviceStream<'s> {
 }
 
 /// `CU_STREAM_CAPTURE_STATUS_NONE` and `_ACTIVE`.
-const NOT_CAPTURED: c_int = 0;
+pub(super) const NOT_CAPTURED: c_int = 0;
 const CAPTURED: c_int = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_uint = 2;

@@ -2,11 +2,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use cudarc::driver::CudaStream;
-
 use super::device::Device;
-use super::driver::{DeviceError, Handle, Result};
+use super::driver::{DeviceError, Result};
 use super::lane::Event;
+use super::on_stream::{DeviceStream, NOT_CAPTURED};
 use crate::lock::lock;
 
 /// Streams whose work uses memory that devices read.
@@ -32,50 +31,30 @@ impl Uses {
     }
 
     /// Marks what was put on the stream until now.
-    pub(crate) fn record(&self, stream: &CudaStream) -> Result<()> {
-        let handle: Handle = stream.cu_stream().cast();
-        let context: Handle = stream.context().cu_ctx().cast();
-        if context != self.device.context() {
-            let ordinal = self.device.ordinal();
-            return Err(DeviceError::OtherStream { ordinal });
-        }
-        // SAFETY: the stream is borrowed.
-        unsafe { self.record_raw(handle) }
-    }
-
-    /// The same, by the driver's handle.
-    ///
-    /// # Safety
-    /// The stream lives.
-    pub(crate) unsafe fn record_raw(&self, stream: Handle) -> Result<()> {
-        let _bound = self.device.bind()?;
-        let mut captures = 0;
-        // SAFETY: it writes one number; the stream as the caller says.
-        unsafe {
-            self.device
-                .driver()
-                .stream_captures(stream, &raw mut captures)
-        }?;
-        if captures != 0 {
+    pub(crate) fn record(&self, stream: DeviceStream<'_>) -> Result<()> {
+        stream.is_of(&self.device)?;
+        if stream.capture_status(&self.device)? != NOT_CAPTURED {
             return Err(DeviceError::Captured);
         }
+        let _bound = self.device.bind()?;
         let mut marks = lock(&self.marks);
-        let number = stream.addr();
+        let handle = stream.handle();
+        let number = handle.addr();
         if let Some(mark) = marks.iter().find(|mark| mark.stream == number) {
             // The handle may have been another stream's, whose work may go on.
-            // SAFETY: as the caller says.
-            unsafe { mark.event.before(stream) }?;
-            // SAFETY: as the caller says.
-            return unsafe { mark.event.record(stream) };
+            // SAFETY: whoever made the `DeviceStream` said that it lives.
+            unsafe { mark.event.before(handle) }?;
+            // SAFETY: as above.
+            return unsafe { mark.event.record(handle) };
         }
         if let Some(mark) = marks.iter_mut().find(|mark| mark.event.is_done()) {
             mark.stream = number;
-            // SAFETY: as the caller says.
-            return unsafe { mark.event.record(stream) };
+            // SAFETY: as above.
+            return unsafe { mark.event.record(handle) };
         }
         let event = Event::new(&self.device)?;
-        // SAFETY: as the caller says.
-        unsafe { event.record(stream) }?;
+        // SAFETY: as above.
+        unsafe { event.record(handle) }?;
         marks.push(Mark {
             stream: number,
             event,

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use cudarc::driver::CudaContext;
 use fake_cuda::control::Double;
 use gpumap::evict::{self, CauseKind};
-use gpumap::{Backing, DeviceError, DeviceView, Error, Mmap, Reason, Runtime, Target, ViewOptions};
+use gpumap::{
+    Backing, Device, DeviceError, DeviceStream, DeviceView, Error, Mmap, Reason, Runtime, Target,
+    ViewOptions,
+};
 
 use super::reads::said_by;
 use super::{driver, held, on_a_device, on_the_double, violations};
@@ -110,6 +113,15 @@ fn small_chunks() -> Runtime {
 fn view(map: &Mmap, rt: &Runtime, start: u64, len: u64) -> DeviceView {
     map.view(&rt.device(0).unwrap(), start..start + len)
         .unwrap()
+}
+
+/// A stream by its handle, which lives for as long as the test uses it.
+fn raw(device: &Device, stream: *mut c_void) -> DeviceStream<'_> {
+    // SAFETY: it lives, and is the device's.
+    #[allow(unsafe_code)]
+    unsafe {
+        DeviceStream::from_raw(device, stream)
+    }
 }
 
 fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
@@ -432,9 +444,8 @@ fn a_drop_waits_for_the_streams_that_were_recorded() {
                     view.record(stream).unwrap();
                     continue;
                 }
-                // SAFETY: the stream lives.
-                #[allow(unsafe_code)]
-                unsafe { view.record_raw(stream.cu_stream().cast()) }.unwrap();
+                view.record(raw(view.device(), stream.cu_stream().cast()))
+                    .unwrap();
             }
             assert!(double.under_way() >= 4);
             drop(view);
@@ -489,9 +500,7 @@ fn a_stream_that_is_captured_is_not_recorded() {
         let reader = Reader::new(double);
         let driver = &reader.driver;
         let stream = driver.stream();
-        // SAFETY: the stream lives.
-        #[allow(unsafe_code)]
-        let record = || unsafe { view.record_raw(stream as *mut c_void) };
+        let record = || view.record(raw(view.device(), stream as *mut c_void));
         record().unwrap();
         // `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`.
         assert_eq!(driver.cuStreamBeginCapture_v2(stream, 1), SUCCESS);
