@@ -23,8 +23,8 @@ pub(crate) fn run(
     mut destination: Landing<'_>,
     report: &mut Report,
 ) -> Result<()> {
+    report.storage_read_bytes = request.options.measure.then_some(0);
     if plan.pieces().is_empty() {
-        report.storage_read_bytes = request.options.measure.then_some(0);
         return Ok(());
     }
     let shore = match &destination {
@@ -39,7 +39,9 @@ pub(crate) fn run(
     else {
         return move_pieces(request, plan.pieces(), shore.as_ref(), destination, report);
     };
+    let meter = Meter::begin(request);
     let left = in_place::run(request, engine, shore, slice, report)?;
+    meter.end(report);
     if left.is_empty() {
         return Ok(());
     }
@@ -66,9 +68,6 @@ fn move_pieces(
             error: None,
         }),
     };
-    if request.options.measure {
-        lock(&run.outcome).report.storage_read_bytes = Some(0);
-    }
     if pieces.len() > 1 {
         let engine = pieces[0].engine;
         let workers = match engine {
@@ -97,6 +96,30 @@ fn move_pieces(
     {
         None => Ok(()),
         Some((_, error)) => Err(error),
+    }
+}
+
+/// What a thread reads from storage, where that is to be told.
+struct Meter {
+    on: bool,
+    before: Option<StorageReads>,
+}
+
+impl Meter {
+    fn begin(request: &Request<'_>) -> Self {
+        let on = request.options.measure;
+        let before = on.then(StorageReads::now).flatten();
+        Self { on, before }
+    }
+
+    /// Adds it to the report.
+    fn end(self, report: &mut Report) {
+        if self.on {
+            let counts = self.before.zip(StorageReads::now());
+            let read = counts.map(|(before, after)| after.since(&before));
+            let total = &mut report.storage_read_bytes;
+            *total = total.zip(read).map(|(total, read)| total + read);
+        }
     }
 }
 
@@ -142,8 +165,7 @@ struct Outcome<'r> {
 impl<'d> Run<'_, 'd> {
     /// What every thread does: take pieces until there are none or one has failed.
     fn work(&self) {
-        let measure = self.request.options.measure;
-        let before = measure.then(StorageReads::now).flatten();
+        let meter = Meter::begin(self.request);
         match self.shore {
             None => self.move_pieces(),
             Some(shore) => {
@@ -152,13 +174,7 @@ impl<'d> Run<'_, 'd> {
                 }
             }
         }
-        if measure {
-            let counts = before.zip(StorageReads::now());
-            let read = counts.map(|(before, after)| after.since(&before));
-            let mut outcome = lock(&self.outcome);
-            let total = &mut outcome.report.storage_read_bytes;
-            *total = total.zip(read).map(|(total, read)| total + read);
-        }
+        meter.end(lock(&self.outcome).report);
     }
 
     fn move_pieces(&self) {

@@ -38,6 +38,26 @@ fn an_eviction_lets_registered_pages_go() {
     });
 }
 
+/// Pages that are registered are read in first, by whoever registers them.
+#[test]
+fn what_registering_reads_from_storage_is_told() {
+    if disk().is_none() {
+        return;
+    }
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[("GPUMAP_CHUNK", "1MiB")]);
+        let (gpu, map) = (rt.device(0).unwrap(), rt.open(path).unwrap());
+        for options in ENGINES.map(|engine| by(engine).measure(true)) {
+            assert!(evict::file(&map).unwrap().is_cold());
+            let read = |into: &mut gpumap::DeviceBuffer| map.read_with(.., into, options);
+            let (_, cold) = landed(&gpu, map.len(), read).unwrap();
+            assert!(cold.storage_read_bytes >= Some(map.len()), "{cold:?}");
+            let (_, warm) = landed(&gpu, map.len(), read).unwrap();
+            assert!(warm.storage_read_bytes.unwrap() < MIB, "{warm:?}");
+        }
+    });
+}
+
 /// An eviction may come at any time: what a read uses stays until it is done.
 #[test]
 fn evictions_while_others_read_in_place() {
