@@ -68,7 +68,12 @@ fn attempt<'d>(
     let source = request.map.source();
     let mut lane = request.runtime.lane(&shore.device)?;
     let mut crossing = lane.begin(&shore.ready)?;
-    let means = means(request, &shore.device)?;
+    let ask = request.ask(Memory::Host).ok();
+    let otherwise = ask.filter(|_| request.options.engine.is_none());
+    let means = Means {
+        otherwise: otherwise.map(|ask| ask.slots_bytes_a_second()),
+        ..means(request, &shore.device)?
+    };
     let done = if engine == Engine::Kernel {
         let rows = request.rows;
         mapped::gather(means, source, rows, &destination, &mut crossing, moved)
@@ -91,15 +96,13 @@ fn means<'m>(request: &'m Request<'_>, device: &'m Device) -> Result<Means<'m>, 
     let (Some(mapping), Some((needs, seen))) = (&request.map.mapping, request.needs()) else {
         return Err(Setback::Hindered(Hindrance::NotMapped));
     };
-    let ask = request.ask(Memory::Host).ok();
-    let otherwise = ask.filter(|_| request.options.engine.is_none());
     Ok(Means {
         device,
         registrations: request.runtime.registrations(),
         mapping,
         needs,
         seen,
-        otherwise: otherwise.map(|ask| ask.slots_bytes_a_second()),
+        otherwise: None,
         cancelled: request.cancelled,
     })
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::super::{Ask, Failure, Source, all_there};
 use crate::cuda::{
-    Crossing, Device, DeviceError, DeviceSliceMut, Gathers, LEAST_UNORDERED, Registered, Sources,
-    WINDOW_SHIFT,
+    Crossing, Device, DeviceError, DeviceSliceMut, Gathers, LEAST_UNORDERED, Sources, WINDOW_SHIFT,
 };
 use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
@@ -225,17 +224,18 @@ fn bytes_a_second(bytes: u64, took: Duration) -> u64 {
 
 /// All that the rows need, registered.
 pub(crate) fn sources(means: Means<'_>) -> Result<Sources, Setback> {
-    let obtain = |need: &Need| {
+    let mut registered = Vec::with_capacity(means.needs.len());
+    for need in means.needs {
         means.goes_on()?;
-        Ok::<Arc<Registered>, Setback>(means.obtain(*need)?.registered)
-    };
-    let registered = means
-        .needs
-        .iter()
-        .map(obtain)
-        .collect::<Result<Vec<_>, _>>()?;
+        let obtained = means.obtain(*need)?;
+        if registered.len() + 1 < means.needs.len() {
+            gives_way(&obtained, means.otherwise)?;
+        }
+        registered.push(obtained.registered);
+    }
     let chunk_bytes = means.registrations.chunk_bytes();
-    Ok(Sources::new(means.device, chunk_bytes, registered)?)
+    let sources = Sources::new(means.device, chunk_bytes, registered);
+    Ok(sources.map_err(Refusal::Device)?)
 }
 
 /// Gathers the rows, end to end, into the destination.
