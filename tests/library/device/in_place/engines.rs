@@ -8,8 +8,8 @@ use std::path::Path;
 use cudarc::driver::CudaContext;
 use gpumap::{Device, DeviceIndices, Engine, Error, Mmap, ReadOptions, Reason, Route, Runtime};
 
-use super::super::on_a_device;
-use super::{ENGINES, by, landed};
+use super::super::{on_a_device, on_the_double};
+use super::{ENGINES, by, landed, read};
 use crate::child::this_test;
 use crate::conform::{Way, conform};
 use crate::scene::{MIB, noise, pread, runtime};
@@ -340,5 +340,79 @@ fn nothing_and_too_little_are_gathered_as_on_the_host() {
             assert!(matches!(error, Error::Length { asked: 200, .. }), "{error}");
         }
         assert!(DeviceIndices::of_u64(&buffer).is_none());
+    });
+}
+
+/// One registration serves every device.
+#[test]
+fn what_is_registered_with_one_device_is_read_by_another() {
+    on_the_double(this_test!(), |double, path| {
+        for separate in [false, true] {
+            double.separate_pointers(separate);
+            let rt = runtime(&[]);
+            let [first, second] = [0, 1].map(|number| rt.device(number).unwrap());
+            let map = rt.open(path).unwrap();
+            map.register(&first, ..).unwrap();
+            drop(first);
+            let calls = double.calls("cuMemHostRegister_v2");
+            for engine in ENGINES {
+                let bytes = read(&second, &map, 5..3 * MIB, by(engine)).unwrap();
+                assert!(bytes == pread(path, 5, 3 * MIB - 5));
+            }
+            assert_eq!(double.calls("cuMemHostRegister_v2"), calls);
+        }
+    });
+}
+
+/// Threads that share a map and name an engine see right bytes, or are told that the pages are in use.
+#[test]
+fn threads_that_register_the_same_chunk_get_right_bytes() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[]);
+        let map = rt.open(path).unwrap();
+        let done = std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..4u64)
+                .map(|thread| {
+                    let (rt, map) = (&rt, &map);
+                    scope.spawn(move || {
+                        let gpu = rt.device(0).unwrap();
+                        let ranges =
+                            (0..50).map(|n| (n * 4 + thread) * 9_001..(n + 1) * 50_000 + MIB);
+                        let done = ranges.map(|range| {
+                            let engine = ENGINES[(thread % 2) as usize];
+                            match read(&gpu, map, range.clone(), by(engine)) {
+                                Ok(bytes) => {
+                                    let len = range.end - range.start;
+                                    assert!(bytes == pread(path, range.start, len));
+                                    true
+                                }
+                                Err(error) => {
+                                    assert!(super::bounds::is_no_room(&error), "{error}");
+                                    false
+                                }
+                            }
+                        });
+                        done.filter(|done| *done).count()
+                    })
+                })
+                .collect();
+            let done = readers.into_iter().map(|reader| reader.join().unwrap());
+            done.sum::<usize>()
+        });
+        assert!(done > 0);
+        // Once all of it is registered nobody stands in another's way.
+        map.register(&rt.device(0).unwrap(), ..).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (rt, map) = (&rt, &map);
+                scope.spawn(move || {
+                    let gpu = rt.device(0).unwrap();
+                    for engine in ENGINES {
+                        let bytes = read(&gpu, map, thread..MIB, by(engine)).unwrap();
+                        assert!(bytes == pread(path, thread, MIB - thread));
+                    }
+                });
+            }
+        });
     });
 }

@@ -239,6 +239,18 @@ fn slow_registration_gives_way() {
             let slow = matches!(fallback.hindrance, Hindrance::Slow { bytes_per_second, otherwise }
                 if bytes_per_second < otherwise);
             assert!(slow, "{fallback:?}");
+            rt.release_registrations();
+            let rows: Vec<_> = (0..map.len() / 9_000)
+                .map(|n| n * 9_000..n * 9_000 + 8_999)
+                .collect();
+            let len = rows.len() as u64 * 8_999;
+            let calls = double.calls("cuMemHostRegister_v2");
+            let (bytes, report) =
+                landed(&gpu, len, |into| map.gather_with(&rows, into, options)).unwrap();
+            let of = |row: &Range<u64>| &whole[row.start as usize..row.end as usize];
+            assert!(bytes == rows.iter().map(of).collect::<Vec<_>>().concat());
+            assert_eq!(report.fallbacks[0].from_engine, Some(Engine::Kernel));
+            assert_eq!(double.calls("cuMemHostRegister_v2"), calls + 1);
             // The copy that is under way then has to arrive.
             rt.release_registrations();
             double.fail("cuStreamSynchronize", 1, 719);
