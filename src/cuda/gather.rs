@@ -265,7 +265,7 @@ impl<'d> Crossing<'_, 'd> {
         Ok(0)
     }
 
-    /// Moves rows by their numbers. The place of the first number that means no row, if any.
+    /// Moves rows by their numbers. The first place of a number that means no row, if any, of those moved in one go.
     pub(crate) fn gather_rows(
         &mut self,
         sources: &Sources,

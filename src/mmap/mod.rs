@@ -403,6 +403,9 @@ impl Mmap {
     /// registers them anew where the file was changed. Other devices read them too. The bytes that are
     /// registered of the range.
     ///
+    /// Of a file that was changed within the last 20 ms (2 s, where the file system counts seconds) it first waits
+    /// until the file's times tell the next change.
+    ///
     /// ```no_run
     /// let rt = gpumap::Runtime::global()?;
     /// let gpu = rt.device(0)?;
