@@ -177,6 +177,32 @@ fn what_cannot_be_captured_is_refused_and_does_not_spoil_the_capture() {
     });
 }
 
+/// What is on other streams is the launch's business: a capture can wait for none of it.
+#[test]
+fn numbers_and_destinations_of_other_streams_are_captured() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        map.register(&gpu, ..).unwrap();
+        let (stream, other) = (stream(), stream());
+        let numbers = other.clone_htod(&[8u32, 3]).unwrap();
+        let rows = other.alloc_zeros::<u8>(200).unwrap();
+        other.synchronize().unwrap();
+        stream.begin_capture(GLOBAL).unwrap();
+        // SAFETY: the numbers outlive the graph, and nobody writes to them.
+        #[allow(unsafe_code)]
+        let gather = unsafe { map.capture_gather_rows(&stream, &numbers, ROW, rows) }.unwrap();
+        let graph = ended(&stream);
+        graph.launch().unwrap();
+        stream.synchronize().unwrap();
+        drop(graph);
+        // SAFETY: the graph is destroyed, and was waited for.
+        #[allow(unsafe_code)]
+        let rows = unsafe { gather.release() };
+        assert!(stream.clone_dtoh(&rows).unwrap() == expected(path, &[8, 3]));
+    });
+}
+
 /// A graph that does half of it is never made.
 #[test]
 fn a_call_that_fails_in_a_capture_spoils_it() {

@@ -39,9 +39,9 @@ fn seed(double: Option<&Double>, seed: u64) {
     }
 }
 
-fn streams() -> [Arc<CudaStream>; 2] {
+fn streams<const N: usize>() -> [Arc<CudaStream>; N] {
     let context = CudaContext::new(0).unwrap();
-    [(); 2].map(|()| context.new_stream().unwrap())
+    [(); N].map(|()| context.new_stream().unwrap())
 }
 
 /// A file that registered pages are believed to show: one that did not change within the last moment.
@@ -75,7 +75,7 @@ fn reads_take_their_place_among_the_work_of_three_streams() {
         let rt = runtime(&[]);
         let map = rt.open(path).unwrap();
         settled(&map);
-        let [stream, other] = streams();
+        let [stream, other, third] = streams();
         let ranges = [5..2000, 9_000_000..9_000_001, 77..77, 1_048_570..1_048_999];
         let expected = [
             pread(path, 4093, 300_000),
@@ -90,7 +90,7 @@ fn reads_take_their_place_among_the_work_of_three_streams() {
                 other.memset_zeros(&mut slice).unwrap();
                 Some(slice)
             });
-            let numbers = Arc::new(other.clone_htod(&ROWS).unwrap());
+            let numbers = Arc::new(third.clone_htod(&ROWS).unwrap());
             let mut next = destinations.iter_mut().map(|slot| slot.take().unwrap());
             let mut to = || next.next().unwrap();
             let under_way = [
@@ -121,7 +121,7 @@ fn pages_that_are_registered_in_chunks_are_read_across_their_ends() {
             let rt = runtime(&[("GPUMAP_CHUNK", "2MiB")]);
             let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
             settled(&map);
-            let [stream, _] = streams();
+            let [stream] = streams();
             let wide = 2 * MIB - 50..6 * MIB + 50;
             let ranges = [wide.clone(), 3..4, 4 * MIB - 1..4 * MIB + 1];
             let gathered: u64 = ranges.iter().map(|range| range.end - range.start).sum();
@@ -205,6 +205,9 @@ fn nothing_is_waited_for_and_little_is_called() {
         assert!(under_way.iter().any(|one| !one.is_done()));
         assert_eq!(counts(), before, "{WAITS:?}");
         assert_eq!(double.calls("cuLaunchKernel") - launches, 6);
+        // What is in use is not let go of.
+        assert_eq!(rt.release_registrations(), 0);
+        rt.release_staging();
         drop(under_way);
         assert_eq!(double.under_way(), 0);
     });
@@ -216,7 +219,7 @@ fn a_number_on_the_device_that_means_no_row_is_told_and_nothing_else_is_read() {
         let rt = runtime(&[]);
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
         settled(&map);
-        let [stream, _] = streams();
+        let [stream] = streams();
         let most = map.len() / ROW;
         for wrong in [most, u64::MAX, u64::MAX / ROW + 1] {
             let numbers = Arc::new(stream.clone_htod(&[3, wrong, most - 1, wrong]).unwrap());
@@ -254,7 +257,7 @@ fn numbers_in_buffers_of_either_width_and_more_of_them_than_are_ordered_at_once(
         let rt = runtime(&[]);
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
         settled(&map);
-        let [stream, _] = streams();
+        let [stream] = streams();
         let most = u32::try_from(map.len()).unwrap();
         let numbers: Vec<u32> = (0..5000u32).map(|n| n.wrapping_mul(7919) % most).collect();
         let expected: Vec<u8> = {
@@ -296,7 +299,7 @@ fn what_cannot_be_put_on_a_stream_is_refused_with_the_destination() {
         let rt = runtime(&[]);
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
         settled(&map);
-        let [stream, _] = streams();
+        let [stream] = streams();
         let refused = map.read_on(&stream, 0..10, vec![7u8; 10]).unwrap_err();
         assert_eq!(refused.destination, [7; 10]);
         assert!(refused.to_string().contains("device memory"), "{refused}");
@@ -365,28 +368,25 @@ fn a_call_that_fails_leaves_nothing_behind() {
             for nth in 1..=2 {
                 rt.release_staging();
                 rt.release_registrations();
-                let slice = other.alloc_zeros::<u8>(700).unwrap();
+                let to = gpu.alloc(700).unwrap();
                 double.fail(call, nth, 2);
-                let put = map.gather_rows_on(&stream, &numbers, ROW, slice);
+                let put = map.gather_rows_on(&stream, &numbers, ROW, to);
                 double.fail_no_more();
-                let slice = match put {
-                    Ok(reading) => {
-                        let (report, slice) = reading.wait();
-                        report.unwrap();
-                        slice
-                    }
+                match put {
+                    Ok(reading) => drop(reading.wait().0.unwrap()),
                     Err(refused) => {
                         assert!(refused.to_string().contains(path.to_str().unwrap()));
-                        refused.destination
+                        // Nothing writes to it any more.
+                        drop(refused.destination);
                     }
-                };
-                let again = map.gather_rows_on(&stream, &numbers, ROW, slice).unwrap();
-                let (report, slice) = again.wait();
+                }
+                let to = gpu.alloc(700).unwrap();
+                let again = map.gather_rows_on(&stream, &numbers, ROW, to).unwrap();
+                let (report, buffer) = again.wait();
                 report.unwrap();
-                assert!(stream.clone_dtoh(&slice).unwrap() == numbered(path, &ROWS));
+                assert!(held(&buffer) == numbered(path, &ROWS));
             }
         }
-        drop(gpu);
     });
 }
 
@@ -402,7 +402,7 @@ fn dropped_it_waits_and_forgotten_it_leaks_and_nothing_is_freed_under_way() {
         let rt = runtime(&[]);
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
         settled(&map);
-        let [stream, _] = streams();
+        let [stream] = streams();
         let numbers = Arc::new(stream.clone_htod(&[1u32, 2]).unwrap());
         let put = || {
             let to = gpu.alloc(200).unwrap();
@@ -416,6 +416,16 @@ fn dropped_it_waits_and_forgotten_it_leaks_and_nothing_is_freed_under_way() {
         double.fail("cuEventSynchronize", 1, 719);
         drop(lost);
         double.fail_no_more();
+        let lost = put();
+        double.fail("cuEventSynchronize", 1, 719);
+        let (report, buffer) = lost.wait();
+        double.fail_no_more();
+        let Err(Error::Device { source, .. }) = report else {
+            panic!("{report:?}");
+        };
+        assert!(source.to_string().contains("cuEventSynchronize"));
+        // Where the driver says so nothing runs any more; the double goes on.
+        std::mem::forget(buffer);
         drop((map, rt, numbers, gpu));
         let live = double.live();
         assert!(
@@ -431,7 +441,7 @@ fn dropped_it_waits_and_forgotten_it_leaks_and_nothing_is_freed_under_way() {
 #[test]
 fn a_read_outlives_its_map_and_the_threads_that_put_it() {
     on_a_device(this_test!(), |_, path| {
-        let [stream, _] = streams();
+        let [stream] = streams();
         let reading = {
             let rt = runtime(&[]);
             let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
@@ -480,7 +490,7 @@ fn the_file_is_shown_as_it_is_when_the_read_is_put_and_a_cut_one_is_an_error() {
         let rt = runtime(&[]);
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
         settled(&map);
-        let [stream, _] = streams();
+        let [stream] = streams();
         let read = |range: Range<u64>| {
             let to = gpu.alloc(range.end - range.start).unwrap();
             map.read_on(&stream, range, to).unwrap()
@@ -512,7 +522,7 @@ fn nothing_is_read_on_a_stream_as_well() {
     on_a_device(this_test!(), |_, path| {
         let rt = runtime(&[]);
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
-        let [stream, _] = streams();
+        let [stream] = streams();
         let none: [u32; 0] = [];
         let nothing = || gpu.alloc(0).unwrap();
         for reading in [
