@@ -78,9 +78,9 @@ fn reads_take_their_place_among_the_work_of_three_streams() {
         let [stream, other, third] = streams();
         let ranges = [5..2000, 9_000_000..9_000_001, 77..77, 1_048_570..1_048_999];
         let expected = [
+            numbered(path, &ROWS),
             pread(path, 4093, 300_000),
             rows_of(path, &ranges),
-            numbered(path, &ROWS),
             numbered(path, &ROWS),
         ];
         for n in 1..=20 {
@@ -94,12 +94,12 @@ fn reads_take_their_place_among_the_work_of_three_streams() {
             let mut next = destinations.iter_mut().map(|slot| slot.take().unwrap());
             let mut to = || next.next().unwrap();
             let under_way = [
+                map.gather_rows_on(&stream, numbers, ROW, to()).unwrap(),
                 map.read_on(&stream, 4093..304_093, to()).unwrap(),
                 map.gather_on(&*stream, &ranges, to()).unwrap(),
                 map.gather_rows_on(&stream, &ROWS, ROW, to()).unwrap(),
-                map.gather_rows_on(&stream, numbers, ROW, to()).unwrap(),
             ];
-            let engines = [Engine::Dma, Engine::Kernel, Engine::Kernel, Engine::Kernel];
+            let engines = [Engine::Kernel, Engine::Dma, Engine::Kernel, Engine::Kernel];
             for ((reading, expected), engine) in under_way.into_iter().zip(&expected).zip(engines) {
                 let (report, slice) = reading.wait();
                 by_the_device(&report.unwrap(), engine, expected.len() as u64);
@@ -108,6 +108,28 @@ fn reads_take_their_place_among_the_work_of_three_streams() {
                     "seed {n}, {engine}"
                 );
             }
+        }
+    });
+}
+
+#[test]
+fn numbers_are_looked_up_when_their_own_stream_has_written_them() {
+    on_a_device(this_test!(), |double, path| {
+        let rt = runtime(&[]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        map.register(&gpu, ..).unwrap();
+        let [stream, third] = streams();
+        // cudarc waits for copies from the host, and not for those on the device.
+        let right = third.clone_htod(&ROWS).unwrap();
+        for n in 1..=40 {
+            seed(double, n);
+            let mut numbers = third.clone_htod(&[1u32; 7]).unwrap();
+            let to = gpu.alloc(700).unwrap();
+            third.memcpy_dtod(&right, &mut numbers).unwrap();
+            let reading = map.gather_rows_on(&stream, Arc::new(numbers), ROW, to);
+            let (report, buffer) = reading.unwrap().wait();
+            report.unwrap();
+            assert!(held(&buffer) == numbered(path, &ROWS), "seed {n}");
         }
     });
 }
