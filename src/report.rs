@@ -12,7 +12,9 @@ use crate::request::Route;
 pub enum Engine {
     /// `mapped`: `process_vm_readv` out of the process's own mapping.
     Copy,
-    /// `mapped`: the copy engine of a device, out of pages that are registered with it.
+    /// `mapped`: the copy engine of a device, out of pages that are registered with it. Pieces of less than
+    /// 256 KiB, as at the end of a read, are left to the kernel, and counted here: drivers copy small ones by
+    /// the CPU.
     Dma,
     /// `mapped`: a kernel of a device that gathers rows out of pages that are registered with it.
     Kernel,

@@ -409,7 +409,8 @@ mod tests {
     use fake_cuda::control::{Double, Live};
 
     use super::*;
-    use crate::cuda::DeviceBuffer;
+    use crate::range::ByteRange;
+    use crate::sys::Mapping;
 
     const LEN: u64 = 1 << 20;
     const SLOT: usize = 64 << 10;
@@ -425,10 +426,30 @@ mod tests {
         a_crossing_that_copies_nothing(&double, &device, &mut lane);
         a_panic_while_a_slot_is_filled(&device, &mut lane, &mut buffer);
         an_event_that_cannot_be_recorded(&double, &mut lane, &mut buffer);
+        a_piece_of_a_file_that_was_cut(&device, &mut lane, &mut buffer);
         drop((lane, buffer, device));
         assert_eq!(double.live(), Live::default());
         assert_eq!(double.violations(), [""; 0]);
         a_wait_that_fails(&double);
+    }
+
+    /// The driver copies small pieces by the CPU, out of the mapping, where there is nothing any more.
+    fn a_piece_of_a_file_that_was_cut(device: &Device, lane: &mut Lane, buffer: &mut DeviceBuffer) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [5; 9_000]).unwrap();
+        let all = ByteRange::at(0, 9_000).unwrap();
+        let mapping = Arc::new(Mapping::new(file.as_file(), all, false).unwrap());
+        let registered = Arc::new(Registered::new(device, &mapping, all).unwrap());
+        file.as_file().set_len(0).unwrap();
+        let ready = Ready { event: None };
+        let mut crossing = lane.begin(&ready).unwrap();
+        let piece = ByteRange::at(4_990, 100).unwrap();
+        let to = buffer.slice_mut(..100).unwrap();
+        crossing.copy(&registered, piece, to).unwrap();
+        crossing.finish().unwrap();
+        let mut bytes = [0; 100];
+        buffer.copy_to_host(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [5; 100]);
     }
 
     /// What a copy may still read is never freed, nor lent again.

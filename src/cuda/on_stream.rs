@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::device::Device;
 use super::driver::{DeviceError, Handle, Result};
-use super::gather::{Cut, Scratch, enqueue_rows, part_of, row_zero};
+use super::gather::{Cut, LEAST_BY_COPY_ENGINE, Scratch, enqueue_rows, part_of, row_zero};
 use super::indices::{DeviceIndices, HostIndices};
 use super::kernels::{self, Part};
 use super::kit::{Kit, Kits};
@@ -551,10 +551,15 @@ impl<'d> Enqueue<'_, 'd> {
                 let (from, len) = found.ok_or(DeviceError::NotMapped {
                     range: rest.start()..rest.end(),
                 })?;
-                self.busy = true;
-                // SAFETY: so many bytes lie in registered pages, which are held until the work is done, and in
-                // the destination, which is kept until then.
-                unsafe { self.upload(to.address() + at, from, len) }?;
+                if len < LEAST_BY_COPY_ENGINE {
+                    let small = ByteRange::at(rest.start(), len).unwrap_or_default();
+                    self.gather_parts(sources, std::iter::once((small, at)), len, to)?;
+                } else {
+                    self.busy = true;
+                    // SAFETY: so many bytes lie in registered pages, which are held until the work is done, and
+                    // in the destination, which is kept until then.
+                    unsafe { self.upload(to.address() + at, from, len) }?;
+                }
                 at += len;
                 copies += 1;
                 rest = ByteRange::new(rest.start() + len, rest.end()).unwrap_or_default();

@@ -27,6 +27,8 @@ struct Source {
 }
 
 const NONE: u32 = u32::MAX;
+/// A chunk that has every file.
+const WHOLE: u64 = 1 << 63;
 
 impl Sources {
     /// From registered pages, each within one chunk of the file (a power of 2 of bytes), a chunk having one at
@@ -66,6 +68,11 @@ impl Sources {
             places,
             contiguous,
         })
+    }
+
+    /// From some alone.
+    pub(super) fn one(device: &Device, registered: &Arc<Registered>) -> Result<Self> {
+        Self::new(device, WHOLE, [Arc::clone(registered)])
     }
 
     /// Where the device finds the first of these bytes of the file, and how many of them lie there one

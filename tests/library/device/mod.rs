@@ -26,6 +26,11 @@ pub(crate) fn driver() -> Option<Double> {
     }
 }
 
+/// The double; a skip where the driver itself is in use.
+fn the_double() -> Option<Double> {
+    need("double", driver().ok_or("the driver itself is in use"))
+}
+
 fn violations(double: Option<&Double>) -> Vec<String> {
     double.map(Double::violations).unwrap_or_default()
 }

@@ -226,7 +226,7 @@ fn nothing_is_waited_for_and_little_is_called() {
         let under_way = put(to);
         assert!(under_way.iter().any(|one| !one.is_done()));
         assert_eq!(counts(), before, "{WAITS:?}");
-        assert_eq!(double.calls("cuLaunchKernel") - launches, 6);
+        assert_eq!(double.calls("cuLaunchKernel") - launches, 8);
         // What is in use is not let go of.
         assert_eq!(rt.release_registrations(), 0);
         rt.release_staging();
@@ -420,7 +420,9 @@ fn dropped_it_waits_and_forgotten_it_leaks_and_nothing_is_freed_under_way() {
         (scene, file)
     };
     in_child(this_test!(), make, |path| {
-        let double = Double::load().unwrap();
+        let Some(double) = super::the_double() else {
+            return;
+        };
         let rt = runtime(&[]);
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
         settled(&map);

@@ -15,7 +15,7 @@ use gpumap::{
 };
 
 use super::reads::said_by;
-use super::{driver, held, on_a_device, on_the_double, violations};
+use super::{held, on_a_device, on_the_double, violations};
 use crate::child::{in_child, this_test};
 use crate::double::{Driver, SUCCESS, made};
 use crate::driver::module;
@@ -377,8 +377,7 @@ fn leaking(test: &str, work: impl FnOnce(&Double, &Path)) {
         (scene, file)
     };
     in_child(test, make, |path| {
-        let double = driver().ok_or("the driver itself is in use");
-        if let Some(double) = crate::scene::need("double", double) {
+        if let Some(double) = super::the_double() {
             work(&double, path);
             assert_eq!(violations(Some(&double)), [""; 0]);
         }

@@ -24,6 +24,8 @@ struct Setting {
 }
 
 const PART: usize = 5000;
+/// So much that it is not the CPU that copies it.
+const COPIED: usize = 70_000;
 
 impl Setting {
     /// With the mapping registered so, and one part from `from` bytes behind its start.
@@ -39,7 +41,7 @@ impl Setting {
             function: driver.function(module, c"gather_parts"),
             stream: driver.stream(),
             parts: driver.placed(&longs([start + from, 0, PART as u64])),
-            destination: driver.placed(&[0; PART]),
+            destination: driver.placed(&[0; COPIED]),
         }
     }
 
@@ -80,7 +82,7 @@ fn registered_memory_is_read_when_the_work_is_done() {
         let set = Setting::new(driver, ALL, 0);
         let (to, from) = (set.destination, set.mapped.at());
         let works: [&dyn Fn() -> i32; 2] = [
-            &|| driver.cuMemcpyHtoDAsync_v2(to, from, PART, set.stream),
+            &|| driver.cuMemcpyHtoDAsync_v2(to, from, COPIED, set.stream),
             &|| set.gather(driver, 32),
         ];
         for (byte, work) in (1..).zip(works) {
@@ -101,7 +103,7 @@ fn letting_go_of_what_work_in_flight_needs_is_seen() {
         let register = || driver.cuMemHostRegister_v2(set.mapped.at(), LEN, ALL);
         let (to, from) = (set.destination, set.mapped.at());
         assert_eq!(
-            driver.cuMemcpyHtoDAsync_v2(to, from + 77, PART, set.stream),
+            driver.cuMemcpyHtoDAsync_v2(to, from + 77, COPIED, set.stream),
             SUCCESS
         );
         assert_eq!(driver.cuMemHostUnregister(from), SUCCESS);

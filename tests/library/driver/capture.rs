@@ -110,10 +110,13 @@ fn what_a_capture_does_not_know_spoils_it() {
 fn a_stream_that_joined_must_be_waited_for() {
     entered(this_test!(), |driver| {
         let (one, other, event) = (driver.stream(), driver.stream(), driver.event());
+        let memory = made(|to| driver.cuMemAlloc_v2(to, LEN));
         assert_eq!(driver.cuStreamBeginCapture_v2(one, RELAXED), SUCCESS);
         assert_eq!(driver.cuEventRecord(event, one), SUCCESS);
         assert_eq!(driver.cuStreamWaitEvent(other, event, 0), SUCCESS);
+        assert_eq!(driver.cuMemsetD8Async(memory, 1, LEN, other), SUCCESS);
         assert_eq!(end(driver, one), (UNJOINED, 0));
+        assert_eq!(driver.cuMemFree_v2(memory), SUCCESS);
         assert_eq!(driver.cuEventDestroy_v2(event), SUCCESS);
         assert_eq!(driver.cuStreamDestroy_v2(one), SUCCESS);
         assert_eq!(driver.cuStreamDestroy_v2(other), SUCCESS);

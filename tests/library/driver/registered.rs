@@ -108,14 +108,14 @@ fn memory_is_registered_once_and_unregistered_once() {
 }
 
 #[test]
-fn no_address_within_a_registration_unregisters_it_assumed() {
+fn no_address_within_a_registration_unregisters_it() {
     entered(this_test!(), |driver| {
         let mapped = Mapped::new();
         let at = mapped.at();
         assert_eq!(driver.cuMemHostRegister_v2(at, LEN, ALL), SUCCESS);
         assert_eq!(
             driver.cuMemHostUnregister(at + PAGE as usize),
-            HOST_MEMORY_NOT_REGISTERED
+            INVALID_VALUE
         );
         assert_eq!(driver.cuMemHostUnregister(at), SUCCESS);
     });
@@ -154,7 +154,8 @@ fn the_pages_themselves_are_registered() {
         mapped.file.set_len(0).unwrap();
         mapped.file.write_all_at(&[0xab; LEN], 0).unwrap();
         assert!(copied(driver, mapped.at(), LEN) == bytes);
-        assert!(copied(driver, mapped.at() + 4990, 100) == bytes[4990..5090]);
+        // But by a copy so small that the CPU does it, out of the mapping.
+        assert!(copied(driver, mapped.at() + 4990, 100) == [0xab; 100]);
 
         assert_eq!(driver.cuMemHostUnregister(mapped.at()), SUCCESS);
         assert!(copied(driver, mapped.at(), LEN) == [0xab; LEN]);

@@ -130,7 +130,13 @@ impl World {
 
     pub(crate) fn unregister(&mut self, address: usize) -> Done {
         let registered = self.registered.get(&(address as u64));
-        let registered = registered.ok_or(code::HOST_MEMORY_NOT_REGISTERED)?;
+        let at = address as u64;
+        let within = self.registered.values().any(|one| one.host().contains(&at));
+        let registered = registered.ok_or(match within {
+            // Seen on an H200, driver 580.
+            true => code::INVALID_VALUE,
+            false => code::HOST_MEMORY_NOT_REGISTERED,
+        })?;
         let (host, device) = (registered.host(), registered.device());
         if self
             .ops
