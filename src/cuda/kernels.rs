@@ -121,8 +121,9 @@ impl Kernels {
     /// Moves parts of rows, a group of lanes each.
     ///
     /// # Safety
-    /// `count` parts lie where the device can read them; it can read what each part means, and write where
-    /// that goes behind `to`; all that until the stream has passed.
+    /// `count` parts lie where the device can read them; it can read what each part means, and the aligned words
+    /// of 16 bytes that have a byte of it; and write where that goes behind `to`; all that until the stream
+    /// has passed.
     pub(super) unsafe fn gather_parts(
         &self,
         device: &Device,

@@ -33,6 +33,9 @@ fn held_words(driver: &Driver, at: u64, count: usize) -> Vec<u32> {
     words.map(u32::from_le_bytes).collect()
 }
 
+/// Of a source: kernels read whole words of 16 bytes, so that memory ends with one.
+const WORDS: u64 = 1008;
+
 fn random_rows(count: usize, rows: u32) -> Vec<u32> {
     let bytes = noise(7, count as u64 * 4);
     let numbers = bytes.chunks_exact(4).map(|word| word.try_into().unwrap());
@@ -104,18 +107,18 @@ fn parts_come_from_memory_of_every_kind() {
             SUCCESS
         );
         let registered = made(|to| driver.cuMemHostGetDevicePointer_v2(to, mapped.at(), 0));
-        let on_device = driver.placed(&noise(1, 1000));
-        let pinned: usize = made(|to| driver.cuMemHostAlloc(to, 1000, 1));
+        let on_device = driver.placed(&noise(1, WORDS));
+        let pinned: usize = made(|to| driver.cuMemHostAlloc(to, WORDS as usize, 1));
         // SAFETY: so many bytes are pinned there, and nothing reads them yet.
         #[allow(unsafe_code)]
-        let slot = unsafe { std::slice::from_raw_parts_mut(pinned as *mut u8, 1000) };
-        slot.copy_from_slice(&noise(2, 1000));
+        let slot = unsafe { std::slice::from_raw_parts_mut(pinned as *mut u8, WORDS as usize) };
+        slot.copy_from_slice(&noise(2, WORDS));
 
         // Where each part comes from, as an address and as bytes.
         let parts = [
             (registered + 4999, &mapped.bytes()[4999..60_000]),
-            (on_device + 3, &noise(1, 1000)[3..998]),
-            (pinned as u64 + 17, &noise(2, 1000)[17..1000]),
+            (on_device + 3, &noise(1, WORDS)[3..998]),
+            (pinned as u64 + 17, &noise(2, WORDS)[17..]),
             (registered, &[][..]),
             (
                 registered + MAPPED as u64 - 1,
@@ -224,14 +227,14 @@ fn the_first_wrong_number_is_told_and_its_row_left_out() {
     entered(this_test!(), |driver| {
         let module = module(driver);
         let function = driver.function(module, c"gather_rows_u32");
-        let source = driver.placed(&noise(3, 1000));
+        let source = driver.placed(&noise(3, WORDS));
         let indices = driver.placed(&words([9, 10, 0, u32::MAX]));
         let (destination, wrong) = (driver.placed(&[0xee; 400]), driver.placed(&longs([NONE])));
         let arguments = [indices, 0, 4, source, 100, 100, 10, 8, destination, wrong];
         run(driver, function, 4, 8, &arguments);
         assert_eq!(held(driver, wrong, 8), longs([1]));
-        let bytes = noise(3, 1000);
-        let expected = [&bytes[900..], &[0xee; 100], &bytes[..100], &[0xee; 100]].concat();
+        let bytes = noise(3, WORDS);
+        let expected = [&bytes[900..1000], &[0xee; 100], &bytes[..100], &[0xee; 100]].concat();
         assert!(held(driver, destination, 400) == expected);
         free(driver, &[source, indices, destination, wrong]);
         assert_eq!(driver.cuModuleUnload(module), SUCCESS);
