@@ -77,7 +77,9 @@ impl Request<'_> {
     /// What routes are asked.
     pub(crate) fn ask(&self, to: Memory) -> Result<Ask> {
         let settings = self.runtime.settings();
-        let workers = self.options.workers.unwrap_or(settings.workers());
+        // Not the setting, which may ask the system each time.
+        let most = self.runtime.workers().limit();
+        let workers = self.options.workers.unwrap_or(most).min(most);
         Ok(Ask {
             rows: self.rows.count() as u64,
             bytes: self.bytes,
@@ -90,7 +92,7 @@ impl Request<'_> {
                 Memory::Device(ordinal) => Some(self.in_place(ordinal)?),
             },
             engine: self.options.engine,
-            workers: workers.min(settings.workers()) as u64,
+            workers: workers as u64,
             piece_bytes: settings.piece_bytes(),
         })
     }
