@@ -89,6 +89,27 @@ fn a_plan_to_a_device_is_what_a_read_does() {
     });
 }
 
+/// What a small read must know it knows already.
+#[test]
+fn a_small_read_asks_the_system_for_its_bytes_alone() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[]);
+        let map = rt.open(path).unwrap();
+        let mut buffer = rt.device(0).unwrap().alloc(4096).unwrap();
+        let mut read = || map.read(0..4096, &mut buffer).map(drop).unwrap();
+        read();
+        let calls = || {
+            let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+            let count = io.lines().find_map(|line| line.strip_prefix("syscr: "));
+            count.unwrap().parse::<u64>().unwrap()
+        };
+        let before = calls();
+        (0..100).for_each(|_| read());
+        // One each, and a few of the driver perhaps.
+        assert!(calls() - before < 400, "{}", calls() - before);
+    });
+}
+
 #[test]
 fn a_buffer_is_filled_whole_and_by_a_read_in_part() {
     on_a_device(this_test!(), |_, path| {
