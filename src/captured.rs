@@ -19,7 +19,7 @@ use crate::sys::Stat;
 pub struct Captured<D> {
     captured: cuda::Captured<D>,
     map: Mmap,
-    /// The file when it was captured.
+    /// The file when it was captured; `None` where a change since then might not show.
     stat: Option<Stat>,
 }
 
@@ -42,8 +42,8 @@ impl<D> Captured<D> {
     /// that was cut and written anew has other pages from then on: capture the gather again.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        let now = Stat::of(&self.map.shared().file).ok();
-        self.stat.is_some() && now == self.stat
+        let file = &self.map.shared().file;
+        self.stat.is_some_and(|stat| stat.is_still_of(file))
     }
 
     /// The destination; what else the graph used is let go of.

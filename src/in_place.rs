@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
-use crate::cuda::{Device, DeviceError, DeviceIndices, DeviceSliceMut, Ready, Sources};
+use crate::cuda::{Device, DeviceError, DeviceIndices, DeviceSliceMut, Gathers, Ready, Sources};
 use crate::error::{Error, Result};
 use crate::plan::{self, Cost, Pieces, Plan};
 use crate::read::Request;
 use crate::report::{Engine, Fallback, Hindrance, Reason, Report, RouteUse};
-use crate::request::{Cursor, Memory, Numbers, Route, RowNumbers};
+use crate::request::{Cursor, Memory, Route, RowNumbers};
 use crate::route::mapped::{self, Means, Setback};
 use crate::route::{Failure, buffered};
 use crate::run::Shore;
@@ -88,13 +88,13 @@ fn attempt<'d>(
             return Err(setback);
         };
         *moved = Moved::default();
-        Err(Setback::Hindered(Hindrance::Device(error)))
+        Err(Hindrance::Device(error).into())
     })
 }
 
 fn means<'m>(request: &'m Request<'_>, device: &'m Device) -> Result<Means<'m>, Setback> {
     let (Some(mapping), Some((needs, seen))) = (&request.map.mapping, request.needs()) else {
-        return Err(Setback::Hindered(Hindrance::NotMapped));
+        return Err(Hindrance::NotMapped.into());
     };
     Ok(Means {
         device,
@@ -190,15 +190,11 @@ pub(crate) fn gather(
     let Some(table) = request.in_file().next().filter(|_| sources.is_contiguous()) else {
         return Ok(None);
     };
-    let rows = RowNumbers {
-        numbers: Numbers::Given(indices.into()),
-        stride: row_bytes,
-        row_bytes,
-        table,
-    };
+    let rows = RowNumbers::given(indices, row_bytes, table);
     let gathered = crossing.gather_rows(&sources, &rows, &to);
+    let wrong = gathered.and_then(|()| crossing.is_a_number_wrong());
     crossing.finish().map_err(failed)?;
-    if gathered != Ok(None) || all_there(request).is_err() {
+    if wrong != Ok(false) || all_there(request).is_err() {
         return Ok(None);
     }
     let mut report = Report {

@@ -16,7 +16,7 @@ use crate::pending::Refused;
 use crate::range::ByteRange;
 use crate::read::Request;
 use crate::report::{Engine, Reason, Report, RouteUse};
-use crate::request::{self, Destination, Indices, Landing, ReadOptions, Route, RowNumbers, Rows};
+use crate::request::{Destination, Indices, Landing, ReadOptions, Route, RowNumbers, Rows};
 use crate::route::mapped;
 
 /// Numbers of rows for [`Mmap::gather_rows_on`], which outlast the call: those in host memory (`&[u32]`,
@@ -499,12 +499,7 @@ impl Table<'_> {
         if !sources.is_contiguous() {
             return Err(request.refused(Route::Mapped, Reason::Scattered));
         }
-        let rows = RowNumbers {
-            numbers: request::Numbers::Given(self.indices.into()),
-            stride: self.row_bytes,
-            row_bytes: self.row_bytes,
-            table: hull(request),
-        };
+        let rows = RowNumbers::given(self.indices, self.row_bytes, hull(request));
         cuda::Gathers::gather_rows(enqueue, sources, &rows, to)?;
         Ok(1)
     }
@@ -512,10 +507,6 @@ impl Table<'_> {
 
 /// The part of the file that holds all bytes of the rows.
 fn hull(request: &Request<'_>) -> ByteRange {
-    match request.rows {
-        Rows::Many(_) => request
-            .in_file()
-            .fold(ByteRange::default(), ByteRange::hull),
-        rows => rows.hull().shifted(request.map.offset).unwrap_or_default(),
-    }
+    let hull = request.rows.hull().shifted(request.map.offset);
+    hull.unwrap_or_default()
 }

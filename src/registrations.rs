@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::cuda::{Device, DeviceError, Registered};
+use crate::cuda::{Device, Registered};
 use crate::lock::lock;
 use crate::range::ByteRange;
-use crate::report::Reason;
+use crate::report::{Hindrance, Reason};
 use crate::sys::{Identity, Mapping, Stat};
 
 /// The registrations of a runtime.
@@ -131,23 +131,6 @@ pub(crate) struct Obtained {
     pub(crate) registered: Arc<Registered>,
     /// How long it took to register them; `None` where they were already.
     pub(crate) took: Option<Duration>,
-}
-
-/// Why pages are not registered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The driver refuses.
-    Device(DeviceError),
-    /// There would be more than may be, and what there is is in use.
-    NoRoom { most: u64 },
-    /// Reads or views use what is registered of the same pages, which is less, or older.
-    InUse,
-}
-
-impl From<DeviceError> for Refusal {
-    fn from(error: DeviceError) -> Self {
-        Self::Device(error)
-    }
 }
 
 impl Registrations {
@@ -302,7 +285,7 @@ impl Registrations {
         mapping: &Arc<Mapping>,
         need: Need,
         seen: &Seen,
-    ) -> Result<Obtained, Refusal> {
+    ) -> Result<Obtained, Hindrance> {
         if let Some(found) = self.find(mapping, need, seen) {
             return Ok(found);
         }
@@ -350,20 +333,20 @@ impl Registrations {
     }
 
     /// Releases what was not used for the longest time, until so many bytes more may be registered.
-    fn make_room(&self, bytes: u64) -> Result<(), Refusal> {
+    fn make_room(&self, bytes: u64) -> Result<(), Hindrance> {
         let most = self.most();
         let mut released = Vec::new();
         let mut state = lock(&self.state);
         let used = state.kept.values().filter(|kept| kept.is_used());
         let used: u64 = used.map(Kept::bytes).sum();
         if used.saturating_add(bytes) > most {
-            return Err(Refusal::NoRoom { most });
+            return Err(Hindrance::NoRoom { most });
         }
         while state.bytes.saturating_add(bytes) > most {
             let idle = state.kept.iter().filter(|(_, kept)| !kept.is_used());
             let oldest = idle.min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key);
             let Some(key) = oldest else {
-                return Err(Refusal::NoRoom { most });
+                return Err(Hindrance::NoRoom { most });
             };
             released.extend(state.take(key));
         }
@@ -422,9 +405,9 @@ impl Registrations {
 }
 
 impl State {
-    fn take_idle(&mut self, key: Key) -> Result<Option<Kept>, Refusal> {
+    fn take_idle(&mut self, key: Key) -> Result<Option<Kept>, Hindrance> {
         if self.kept.get(&key).is_some_and(Kept::is_used) {
-            return Err(Refusal::InUse);
+            return Err(Hindrance::InUse);
         }
         Ok(self.take(key))
     }

@@ -257,6 +257,12 @@ pub enum Hindrance {
     },
 }
 
+impl From<DeviceError> for Hindrance {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
 /// What one route did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

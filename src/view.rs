@@ -67,10 +67,8 @@ pub struct DeviceView {
     device: Device,
     backing: Backing,
     obstacle: Option<Error>,
-    /// The file, just before its pages were looked up.
-    stat: Stat,
-    /// Whether a change of the file since then must show in its times.
-    settled: bool,
+    /// The file, just before its pages were looked up; `None` where a change since then might not show.
+    stat: Option<Stat>,
     uses: Uses,
     /// What lies at the address; taken out at drop.
     held: Option<Held>,
@@ -196,7 +194,8 @@ impl DeviceView {
     /// mode or links were changed; and where the file was being changed while the view was made.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.settled && Stat::of(&self.map.file).is_ok_and(|now| now == self.stat)
+        self.stat
+            .is_some_and(|stat| stat.is_still_of(&self.map.file))
     }
 
     /// Tells the view that what was put on this stream until now uses it: its drop waits for that. To be
@@ -275,7 +274,7 @@ pub(crate) fn make(
     Stat::settle(&map.file);
     let seen = Seen::now(&map.file);
     let seen = seen.map_err(|error| Error::system(&map.path, "fstat", error))?;
-    let settled = seen.stat.is_settled();
+    let stat = Some(seen.stat).filter(Stat::is_settled);
     let bytes = request.in_file().next().unwrap_or_default();
     let making = Making {
         request,
@@ -291,8 +290,7 @@ pub(crate) fn make(
         device: device.clone(),
         backing: found.backing,
         obstacle,
-        stat: seen.stat,
-        settled,
+        stat,
         uses: Uses::new(device),
         held: found.held,
         map: Arc::clone(map),

@@ -7,10 +7,10 @@ use cudarc::driver::{
     CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice,
 };
 
+use super::device_stream::DeviceStream;
 use super::driver::{DeviceError, Result};
-use super::indices::DeviceIndices;
+use super::indices::{DeviceIndices, SharedIndices};
 use super::memory::DeviceSliceMut;
-use super::on_stream::{DeviceStream, SharedIndices};
 use crate::on_stream::KeptIndices;
 use crate::request::{Indices, Landing, sealed};
 

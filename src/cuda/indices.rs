@@ -1,12 +1,14 @@
 //! Numbers of rows that lie on a device.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::device::Device;
 use super::driver::{Handle, Result};
-use super::lane::{Ready, Stream};
 use super::memory::DeviceBuffer;
+use super::stream::{Ready, Stream};
 use crate::request::Indices;
 
 /// Numbers of rows in memory of a device: `u32` or `u64`, one after another. From a [`DeviceBuffer`], from
@@ -173,5 +175,37 @@ impl<'r> DeviceIndices<'r> {
 
     pub(crate) fn ordinal(&self) -> usize {
         self.ordinal
+    }
+}
+
+/// Numbers on a device, and whoever sees to it that they live and stay as they are.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedIndices {
+    numbers: DeviceIndices<'static>,
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl SharedIndices {
+    /// # Safety
+    /// While the owner is held, the numbers and their stream live, and nobody writes to them.
+    pub(super) unsafe fn new(
+        numbers: DeviceIndices<'_>,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Self {
+        Self {
+            // SAFETY: the owner is held for as long as they are used.
+            numbers: unsafe { numbers.kept() },
+            _owner: owner,
+        }
+    }
+
+    pub(crate) fn of_buffer(buffer: Arc<DeviceBuffer>, wide: bool) -> Option<Self> {
+        let numbers = DeviceIndices::of(&buffer, wide)?;
+        // SAFETY: a buffer that is shared is not written to.
+        Some(unsafe { Self::new(numbers, Some(buffer.clone())) })
+    }
+
+    pub(crate) fn numbers(&self) -> DeviceIndices<'_> {
+        self.numbers
     }
 }

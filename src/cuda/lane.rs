@@ -5,192 +5,12 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::device::Device;
-use super::driver::{DeviceError, Handle, Result};
-use super::indices::DeviceIndices;
+use super::driver::{DeviceError, Result};
 use super::memory::{DeviceBuffer, DeviceSliceMut};
 use super::pinned::PinnedBuffer;
 use super::registered::Registered;
+use super::stream::{Event, Ready, Stream};
 use crate::settings::{LEAST_PINNED_SLOT, PINNED_SLOTS};
-
-/// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream, nor that for it.
-const NON_BLOCKING: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`.
-const NO_TIMING: u32 = 2;
-
-/// A stream, destroyed at drop. Its work is waited for before.
-#[derive(Debug)]
-pub(super) struct Stream {
-    device: Device,
-    handle: Handle,
-}
-
-/// An event, destroyed at drop.
-#[derive(Debug)]
-pub(super) struct Event {
-    device: Device,
-    handle: Handle,
-}
-
-// SAFETY: handles are names for the driver, which takes them on any thread.
-unsafe impl Send for Stream {}
-// SAFETY: as above.
-unsafe impl Send for Event {}
-// SAFETY: as above; waiting for an event changes nothing about it.
-unsafe impl Sync for Event {}
-
-impl Stream {
-    /// The device's context must be current.
-    pub(super) fn new(device: &Device) -> Result<Self> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: it writes one handle; destroyed once, at drop.
-        unsafe { device.driver().stream_create(&raw mut handle, NON_BLOCKING) }?;
-        Ok(Self {
-            device: device.clone(),
-            handle,
-        })
-    }
-
-    pub(super) fn handle(&self) -> Handle {
-        self.handle
-    }
-
-    pub(super) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the stream lives.
-        unsafe { self.device.driver().stream_synchronize(self.handle) }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        let Ok(_bound) = self.device.bind() else {
-            return;
-        };
-        // Destroying a stream does not wait for its work.
-        let _ = self.synchronize();
-        // SAFETY: made in `new`, and not destroyed since.
-        let _ = unsafe { self.device.driver().stream_destroy(self.handle) };
-    }
-}
-
-impl Event {
-    /// The device's context must be current.
-    pub(super) fn new(device: &Device) -> Result<Self> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: it writes one handle; destroyed once, at drop.
-        unsafe { device.driver().event_create(&raw mut handle, NO_TIMING) }?;
-        Ok(Self {
-            device: device.clone(),
-            handle,
-        })
-    }
-
-    /// # Safety
-    /// The stream lives.
-    pub(super) unsafe fn record(&self, stream: Handle) -> Result<()> {
-        // SAFETY: the event lives; the stream as the caller says.
-        unsafe { self.device.driver().event_record(self.handle, stream) }
-    }
-
-    /// Whether what it was recorded behind is done.
-    pub(super) fn has_passed(&self) -> Result<bool> {
-        // SAFETY: the event lives.
-        match unsafe { self.device.driver().event_query(self.handle) } {
-            Err(error) if error.is_not_ready() => Ok(false),
-            other => other.map(|()| true),
-        }
-    }
-
-    pub(super) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the event lives.
-        unsafe { self.device.driver().event_synchronize(self.handle) }
-    }
-
-    /// Whether what it stands behind is done; `false` too where the driver does not tell.
-    pub(super) fn is_done(&self) -> bool {
-        self.has_passed().unwrap_or(false)
-    }
-
-    /// Lets a stream begin nothing more before it. The device's context must be current.
-    ///
-    /// # Safety
-    /// The stream lives.
-    pub(super) unsafe fn before(&self, stream: Handle) -> Result<()> {
-        // SAFETY: the event lives; the stream as the caller says.
-        unsafe { self.device.driver().stream_wait(stream, self.handle, 0) }
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        let Ok(_bound) = self.device.bind() else {
-            return;
-        };
-        // SAFETY: made in `new`, and not destroyed since.
-        let _ = unsafe { self.device.driver().event_destroy(self.handle) };
-    }
-}
-
-/// The moment from which memory of a device may be touched.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    event: Option<Event>,
-}
-
-impl Ready {
-    /// Marks where the destination's own stream is now.
-    pub(crate) fn of(device: &Device, destination: &DeviceSliceMut<'_>) -> Result<Self> {
-        // SAFETY: whoever made the destination said that its stream lives.
-        unsafe { Self::after(device, destination.context, destination.after) }
-    }
-
-    /// Marks where the stream of the numbers is now.
-    pub(crate) fn of_indices(device: &Device, indices: &DeviceIndices<'_>) -> Result<Self> {
-        // SAFETY: as above.
-        unsafe { Self::after(device, indices.context, indices.after) }
-    }
-
-    /// # Safety
-    /// The stream lives.
-    pub(super) unsafe fn after(
-        device: &Device,
-        context: Handle,
-        after: Option<Handle>,
-    ) -> Result<Self> {
-        if context != device.context() {
-            let ordinal = device.ordinal();
-            return Err(DeviceError::OtherContext { ordinal });
-        }
-        let Some(after) = after else {
-            return Ok(Self { event: None });
-        };
-        let _bound = device.bind()?;
-        let event = Event::new(device)?;
-        // SAFETY: as the caller says.
-        unsafe { event.record(after) }?;
-        Ok(Self { event: Some(event) })
-    }
-}
-
-impl Ready {
-    /// Lets a stream begin nothing more before.
-    pub(super) fn before(&self, device: &Device, stream: &Stream) -> Result<()> {
-        // SAFETY: it lives.
-        unsafe { self.before_all_of(device, stream.handle) }
-    }
-
-    /// The same for a stream of somebody's.
-    ///
-    /// # Safety
-    /// The stream lives.
-    pub(super) unsafe fn before_all_of(&self, device: &Device, stream: Handle) -> Result<()> {
-        let Some(event) = &self.event else {
-            return Ok(());
-        };
-        let _bound = device.bind()?;
-        // SAFETY: as the caller says.
-        unsafe { event.before(stream) }
-    }
-}
 
 /// A slot of pinned memory, and an event behind a copy out of it.
 #[derive(Debug)]
@@ -293,7 +113,7 @@ impl Slot {
     /// Puts the event behind the copy, which is the last of its stream.
     fn mark(&self, stream: &Stream) -> Result<()> {
         // SAFETY: the stream lives.
-        let marked = unsafe { self.copied.record(stream.handle) };
+        let marked = unsafe { self.copied.record(stream.handle()) };
         if marked.is_err() {
             // Without its event nothing tells when the slot may be filled again.
             stream.synchronize()?;
@@ -328,7 +148,7 @@ impl<'d> Crossing<'_, 'd> {
     pub(crate) fn wait_for(&mut self, ready: &'d Ready) -> Result<()> {
         ready.before(&self.lane.device, &self.lane.stream)?;
         // The lane's next one must not wait for what this one did.
-        self.busy |= ready.event.is_some();
+        self.busy |= ready.is_later();
         Ok(())
     }
 
@@ -354,7 +174,7 @@ impl<'d> Crossing<'_, 'd> {
         let copied = unsafe {
             device
                 .driver()
-                .copy_to_device(to.address(), from, len, self.lane.stream.handle)
+                .copy_to_device(to.address(), from, len, self.lane.stream.handle())
         };
         Ok(copied?)
     }
@@ -441,7 +261,7 @@ mod tests {
         let mapping = Arc::new(Mapping::new(file.as_file(), all, false).unwrap());
         let registered = Arc::new(Registered::new(device, &mapping, all).unwrap());
         file.as_file().set_len(0).unwrap();
-        let ready = Ready { event: None };
+        let ready = Ready::now();
         let mut crossing = lane.begin(&ready).unwrap();
         let piece = ByteRange::at(4_990, 100).unwrap();
         let to = buffer.slice_mut(..100).unwrap();
@@ -457,7 +277,7 @@ mod tests {
         let device = Device::open(0).unwrap();
         let mut lane = Lane::new(&device, SLOT).unwrap();
         let mut buffer = device.alloc(LEN).unwrap();
-        let ready = Ready { event: None };
+        let ready = Ready::now();
         let mut crossing = lane.begin(&ready).unwrap();
         let to = buffer.as_slice_mut().split_to(SLOT as u64);
         crossing.carry(to, |_| Ok::<_, DeviceError>(())).unwrap();
@@ -476,7 +296,7 @@ mod tests {
         lane: &mut Lane,
         buffer: &mut DeviceBuffer,
     ) {
-        let ready = Ready { event: None };
+        let ready = Ready::now();
         let mut crossing = lane.begin(&ready).unwrap();
         let mut rest = buffer.as_slice_mut();
         // A copy and its event each; no event yet behind the last.
@@ -495,10 +315,9 @@ mod tests {
     fn a_crossing_that_copies_nothing(double: &Double, device: &Device, lane: &mut Lane) {
         let _bound = device.bind().unwrap();
         let stream = Stream::new(device).unwrap();
-        let event = Event::new(device).unwrap();
+        let after = Some(stream.handle());
         // SAFETY: the stream lives.
-        unsafe { event.record(stream.handle) }.unwrap();
-        let ready = Ready { event: Some(event) };
+        let ready = unsafe { Ready::after(device, device.context(), after) }.unwrap();
         lane.begin(&ready).unwrap().finish().unwrap();
         assert_eq!(double.under_way(), 0);
     }
@@ -509,7 +328,7 @@ mod tests {
         lane: &mut Lane,
         buffer: &mut DeviceBuffer,
     ) {
-        let ready = Ready { event: None };
+        let ready = Ready::now();
         for seed in 1..=10 {
             double.seed(seed);
             let mut crossing = lane.begin(&ready).unwrap();

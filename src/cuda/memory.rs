@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 
 use super::device::Device;
 use super::driver::{DeviceError, Handle, Result};
-use super::lane::Stream;
+use super::stream::Stream;
 use crate::range::ByteRange;
 
 /// Memory on a device, freed at drop. Uninitialised until something is read into it.
@@ -124,13 +124,17 @@ impl DeviceBuffer {
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) where so many are not there, or the copy fails.
     pub fn copy_to_host(&self, offset: u64, into: &mut [u8]) -> crate::Result<()> {
+        Ok(self.fetch(offset, into)?)
+    }
+
+    pub(super) fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         if into.is_empty() {
             return Ok(());
         }
         let end = offset.saturating_add(into.len() as u64);
         if end > self.len {
             let (range, len) = (offset..end, self.len);
-            return Err(DeviceError::OutOfRange { range, len }.into());
+            return Err(DeviceError::OutOfRange { range, len });
         }
         let _bound = self.device.bind()?;
         let stream = Stream::new(&self.device)?;
@@ -142,7 +146,7 @@ impl DeviceBuffer {
                 .driver()
                 .copy_to_host(to, from, into.len(), stream.handle())
         }?;
-        Ok(stream.synchronize()?)
+        stream.synchronize()
     }
 
     /// Fills it with zeros.

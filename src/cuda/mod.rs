@@ -9,31 +9,37 @@
 
 mod cudarc_slices;
 mod device;
+mod device_stream;
 mod driver;
+mod enqueue;
 mod gather;
 mod indices;
 mod kernels;
 mod kit;
 mod lane;
 mod memory;
+mod numbered;
 mod on_stream;
 mod pinned;
 mod registered;
 mod sources;
+mod stream;
 mod uses;
 
 pub use device::Device;
+pub use device_stream::DeviceStream;
 pub use driver::DeviceError;
-pub(crate) use gather::{LEAST_UNORDERED, WINDOW_SHIFT};
+pub(crate) use enqueue::Enqueue;
+pub(crate) use gather::Gathers;
 pub use indices::DeviceIndices;
+pub(crate) use indices::SharedIndices;
 pub(crate) use kit::Kits;
-pub(crate) use lane::{Crossing, Lane, Ready};
+pub(crate) use lane::{Crossing, Lane};
 pub use memory::{DeviceBuffer, DeviceSliceMut};
-pub use on_stream::DeviceStream;
-pub(crate) use on_stream::{
-    Captured, Enqueue, Enqueued, Gathers, SharedIndices, WrongNumber, capture, put,
-};
+pub(crate) use numbered::{LEAST_UNORDERED, WINDOW_SHIFT};
+pub(crate) use on_stream::{Captured, Enqueued, WrongNumber, capture, put};
 pub(crate) use pinned::PinnedBuffer;
 pub(crate) use registered::Registered;
 pub(crate) use sources::Sources;
+pub(crate) use stream::Ready;
 pub(crate) use uses::Uses;

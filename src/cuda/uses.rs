@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::device::Device;
+use super::device_stream::{DeviceStream, NOT_CAPTURED};
 use super::driver::{DeviceError, Result};
-use super::lane::Event;
-use super::on_stream::{DeviceStream, NOT_CAPTURED};
+use super::stream::Event;
 use crate::lock::lock;
 
 /// Streams whose work uses memory that devices read.

@@ -61,6 +61,11 @@ impl Stat {
         std::thread::sleep(settles_in.unwrap_or_default());
     }
 
+    /// Whether the file that is open is as it was then, by all that this tells.
+    pub(crate) fn is_still_of(&self, file: &File) -> bool {
+        Self::of(file).is_ok_and(|now| now == *self)
+    }
+
     /// Whether every change from now on gives the file other times than it has. One that follows another
     /// within a tick of the clock does not.
     pub(crate) fn is_settled(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::cuda::{
 };
 use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
-use crate::registrations::{Missing, Need, Obtained, Refusal, Registrations, Seen};
+use crate::registrations::{Missing, Need, Obtained, Registrations, Seen};
 use crate::report::{Engine, Hindrance, Reason};
 use crate::request::{Cursor, Rows, Segment};
 use crate::sys::{Mapping, Moved};
@@ -122,13 +122,9 @@ impl From<Failure> for Setback {
     }
 }
 
-impl From<Refusal> for Setback {
-    fn from(refusal: Refusal) -> Self {
-        Self::Hindered(match refusal {
-            Refusal::Device(error) => Hindrance::Device(error),
-            Refusal::NoRoom { most } => Hindrance::NoRoom { most },
-            Refusal::InUse => Hindrance::InUse,
-        })
+impl From<Hindrance> for Setback {
+    fn from(hindrance: Hindrance) -> Self {
+        Self::Hindered(hindrance)
     }
 }
 
@@ -150,7 +146,7 @@ impl Means<'_> {
         place.ok().map(|place| self.needs[place])
     }
 
-    fn obtain(&self, need: Need) -> Result<Obtained, Refusal> {
+    fn obtain(&self, need: Need) -> Result<Obtained, Hindrance> {
         self.registrations
             .obtain(self.device, self.mapping, need, self.seen)
     }
@@ -169,8 +165,7 @@ pub(crate) fn copy<'d>(
         let mut rest = source.in_file(segment);
         while !rest.is_empty() {
             means.goes_on()?;
-            let unneeded = Setback::Hindered(Hindrance::NotMapped);
-            let need = means.need(rest.start()).ok_or(unneeded)?;
+            let need = means.need(rest.start()).ok_or(Hindrance::NotMapped)?;
             let now = rest.intersect(need.pages);
             let obtained = obtain_with_room(means, need, crossing)?;
             crossing.copy(&obtained.registered, now, destination.split_to(now.len()))?;
@@ -193,7 +188,7 @@ fn obtain_with_room(
     crossing: &mut Crossing<'_, '_>,
 ) -> Result<Obtained, Setback> {
     match means.obtain(need) {
-        Err(Refusal::NoRoom { .. } | Refusal::InUse) => {
+        Err(Hindrance::NoRoom { .. } | Hindrance::InUse) => {
             crossing.settle()?;
             Ok(means.obtain(need)?)
         }
@@ -210,10 +205,11 @@ fn gives_way(obtained: &Obtained, otherwise: Option<u64>) -> Result<(), Setback>
     if bytes < LEAST_REGISTERED || reached >= otherwise {
         return Ok(());
     }
-    Err(Setback::Hindered(Hindrance::Slow {
+    Err(Hindrance::Slow {
         bytes_per_second: reached,
         otherwise,
-    }))
+    }
+    .into())
 }
 
 fn bytes_a_second(bytes: u64, took: Duration) -> u64 {
@@ -235,7 +231,7 @@ pub(crate) fn sources(means: Means<'_>) -> Result<Sources, Setback> {
     }
     let chunk_bytes = means.registrations.chunk_bytes();
     let sources = Sources::new(means.device, chunk_bytes, registered);
-    Ok(sources.map_err(Refusal::Device)?)
+    Ok(sources.map_err(Hindrance::Device)?)
 }
 
 /// Gathers the rows, end to end, into the destination.

@@ -52,6 +52,21 @@ fn on_a_device(test: &str, work: impl FnOnce(Option<&Double>, &Path)) {
     });
 }
 
+/// Runs in a child whose driver may be left with what was leaked.
+fn leaking(test: &str, work: impl FnOnce(&Double, &Path)) {
+    let make = || {
+        let scene = Scene::new();
+        let file = scene.file("f", MIB);
+        (scene, file)
+    };
+    in_child(test, make, |path| {
+        if let Some(double) = the_double() {
+            work(&double, path);
+            assert_eq!(violations(Some(&double)), [""; 0]);
+        }
+    });
+}
+
 /// Cases that need the double's controls.
 fn on_the_double(test: &str, work: impl FnOnce(&Double, &Path)) {
     on_a_device(test, |double, path| {

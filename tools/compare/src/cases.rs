@@ -1,19 +1,16 @@
 //! The cases, each with its peer and what it is to reach.
 
-use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use gpumap::{Engine, ReadOptions, Route, Runtime, Settings};
+use gpumap::{Engine, Route};
 
+use crate::cache;
 use crate::device;
+use crate::host;
 use crate::in_place::{self, Cached, Told};
 use crate::kvikio;
-use crate::memory::Aligned;
-use crate::pairs::{Series, Target, measure};
-use crate::raw;
-use crate::scene::{LARGE, SMALL, Scene, warm};
+use crate::pairs::{Series, Target};
+use crate::scene::Scene;
 use crate::storage;
 use crate::warming;
 
@@ -26,11 +23,8 @@ pub(crate) struct Case {
     pub(crate) run: fn(&Scene, usize, &Path) -> Result<Series, String>,
 }
 
-const MIB: usize = 1 << 20;
-/// How often the file is read for one run beside fio.
-const ROUNDS: u64 = 4;
-/// Reads of the case `small-read`.
-const READS: u32 = 200_000;
+/// The limit of the link to a device.
+const LINK: &str = "pinned copies of 256 MiB, as many bytes";
 
 /// Every comparison.
 pub(crate) static ALL: &[Case] = &[
@@ -39,49 +33,49 @@ pub(crate) static ALL: &[Case] = &[
         what: "1 GiB warm, in order, 1 MiB blocks, 1 worker, into a destination of 1 GiB",
         peer: "pread loop",
         target: Target::Ratio(1.0),
-        run: |scene, pairs, _| in_order(scene, pairs, false),
+        run: |scene, pairs, _| host::in_order(scene, pairs, false),
     },
     Case {
         name: "warm-in-order-reused-1",
         what: "1 GiB warm, in order, 1 MiB blocks, 1 worker, into one block of memory, reused",
         peer: "pread loop",
         target: Target::Ratio(1.0),
-        run: |scene, pairs, _| in_order(scene, pairs, true),
+        run: |scene, pairs, _| host::in_order(scene, pairs, true),
     },
     Case {
         name: "warm-in-order-whole-2",
         what: "1 GiB warm, in order, 1 MiB blocks, 2 workers on one read, into a destination of 1 GiB",
         peer: "pread loops, 2 threads",
         target: Target::Ratio(1.0),
-        run: |scene, pairs, _| whole_by_two(scene, pairs),
+        run: |scene, pairs, _| host::whole_by_two(scene, pairs),
     },
     Case {
         name: "warm-in-order-2-readers",
         what: "4 × 1 GiB warm, in order, 1 MiB blocks, 2 threads that read, each into one block of memory, reused",
         peer: "fio psync, 2 jobs",
         target: Target::Ratio(1.0),
-        run: |scene, pairs, _| two_readers(scene, pairs),
+        run: |scene, pairs, _| host::two_readers(scene, pairs),
     },
     Case {
         name: "warm-in-order-2-windows",
         what: "4 × 1 GiB warm, in order, 1 MiB blocks, 2 workers on reads of 8 MiB into the same 8 MiB of memory",
         peer: "fio psync, 2 jobs",
         target: Target::Ratio(1.0),
-        run: |scene, pairs, _| two_workers(scene, pairs),
+        run: |scene, pairs, _| host::two_workers(scene, pairs),
     },
     Case {
         name: "small-read",
         what: "4 KiB warm, 200000 times (the target is 1.5 µs for each)",
         peer: "bare pread",
-        target: Target::Extra(READS as f64 * 1.5e-6),
-        run: |scene, pairs, _| small_read(scene, pairs),
+        target: Target::Extra(host::READS as f64 * 1.5e-6),
+        run: |scene, pairs, _| host::small_read(scene, pairs),
     },
     Case {
         name: "rows-million",
         what: "1 million random rows of 512 bytes, warm, 1 worker: planned and read",
         peer: "bare pread",
         target: Target::Ratio(1.0 / 1.5),
-        run: |scene, pairs, _| million_rows(scene, pairs),
+        run: |scene, pairs, _| host::million_rows(scene, pairs),
     },
     Case {
         name: "direct-random",
@@ -135,28 +129,28 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "device-warm-buffered-8",
         what: "2 GiB warm, in order, 8 workers, route buffered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.88),
         run: |scene, pairs, _| device::in_order(scene, pairs, Route::Buffered, 8),
     },
     Case {
         name: "device-warm-buffered-16",
         what: "2 GiB warm, in order, 16 workers, route buffered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.92),
         run: |scene, pairs, _| device::in_order(scene, pairs, Route::Buffered, 16),
     },
     Case {
         name: "device-warm-mapped-8",
         what: "2 GiB warm, in order, 8 workers, route mapped, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.88),
         run: |scene, pairs, _| device::in_order(scene, pairs, Route::Mapped, 8),
     },
     Case {
         name: "device-warm-mapped-16",
         what: "2 GiB warm, in order, 16 workers, route mapped, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.92),
         run: |scene, pairs, _| device::in_order(scene, pairs, Route::Mapped, 16),
     },
@@ -262,49 +256,49 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-fresh-1",
         what: "4 GiB warm, in order, 1 worker, mapped by dma, nothing registered before, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.72),
         run: |scene, pairs, _| in_place::fresh(scene, pairs, 1, Some(Engine::Dma), Cached::InOrder),
     },
     Case {
         name: "in-place-kept-1",
         what: "4 GiB warm, in order, 1 worker, mapped by dma, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.98),
         run: |scene, pairs, _| in_place::kept(scene, pairs),
     },
     Case {
         name: "in-place-auto-1",
         what: "4 GiB warm, in order, 1 worker, no route named, nothing registered before, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.72),
         run: |scene, pairs, _| in_place::fresh(scene, pairs, 1, None, Cached::InOrder),
     },
     Case {
         name: "in-place-auto-4",
         what: "4 GiB warm, in order, 4 workers, no route named, nothing registered before, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.90),
         run: |scene, pairs, _| in_place::fresh(scene, pairs, 4, None, Cached::InOrder),
     },
     Case {
         name: "in-place-auto-8",
         what: "4 GiB warm, in order, 8 workers, no route named, nothing registered before, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.90),
         run: |scene, pairs, _| in_place::fresh(scene, pairs, 8, None, Cached::InOrder),
     },
     Case {
         name: "in-place-auto-16",
         what: "4 GiB warm, in order, 16 workers, no route named, nothing registered before, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.90),
         run: |scene, pairs, _| in_place::fresh(scene, pairs, 16, None, Cached::InOrder),
     },
     Case {
         name: "in-place-rows-4096",
         what: "262144 random rows of 4 KiB by ranges, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // 10 million rows a second.
         target: Target::Most(262144.0 / 10.0e6),
         run: |scene, pairs, _| in_place::rows(scene, pairs, Told::Ranges, (262144, 4096), 0),
@@ -312,14 +306,14 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-rows-65536",
         what: "32768 random rows of 64 KiB by ranges, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         target: Target::Ratio(0.90),
         run: |scene, pairs, _| in_place::rows(scene, pairs, Told::Ranges, (32768, 65536), 0),
     },
     Case {
         name: "in-place-rows-512",
         what: "1048576 random rows of 512 bytes by ranges, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // 50 million rows a second.
         target: Target::Most(1048576.0 / 50.0e6),
         run: |scene, pairs, _| in_place::rows(scene, pairs, Told::Ranges, (1048576, 512), 0),
@@ -327,7 +321,7 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-numbers-512",
         what: "1048576 random rows of 512 bytes by numbers, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // 50 million rows a second.
         target: Target::Most(1048576.0 / 50.0e6),
         run: |scene, pairs, _| in_place::rows(scene, pairs, Told::Numbers, (1048576, 512), 0),
@@ -335,7 +329,7 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-there-4096",
         what: "262144 random rows of 4 KiB by numbers on the device, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // 11.5 million rows a second: what the kernel alone is to reach.
         target: Target::Most(262144.0 / 11.5e6),
         run: |scene, pairs, _| in_place::rows(scene, pairs, Told::NumbersThere, (262144, 4096), 0),
@@ -343,7 +337,7 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-there-512",
         what: "1048576 random rows of 512 bytes by numbers on the device, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // 90 million rows a second: what the kernel alone is to reach.
         target: Target::Most(1048576.0 / 90.0e6),
         run: |scene, pairs, _| in_place::rows(scene, pairs, Told::NumbersThere, (1048576, 512), 0),
@@ -351,7 +345,7 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-there-128",
         what: "1048576 random rows of 128 bytes by numbers on the device, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // 330 million rows a second: what the kernel alone is to reach.
         target: Target::Most(1048576.0 / 330.0e6),
         run: |scene, pairs, _| in_place::rows(scene, pairs, Told::NumbersThere, (1048576, 128), 0),
@@ -359,7 +353,7 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-there-353",
         what: "1048576 random rows of 353 bytes at odd offsets by numbers on the device, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // 0.8 of the 0.93 that rows of 512 and 4096 bytes reach.
         target: Target::Ratio(0.74),
         run: |scene, pairs, _| in_place::rows(scene, pairs, Told::NumbersThere, (1048576, 353), 17),
@@ -367,7 +361,7 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-there-1412",
         what: "1048576 random rows of 1412 bytes at odd offsets by numbers on the device, pages kept registered, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // 0.8 of the 0.93 that rows of 512 and 4096 bytes reach.
         target: Target::Ratio(0.74),
         run: |scene, pairs, _| {
@@ -392,7 +386,7 @@ pub(crate) static ALL: &[Case] = &[
     Case {
         name: "in-place-fresh-small-folios-1",
         what: "4 GiB cached by random reads, in order, 1 worker, mapped by dma, nothing registered before, into device memory",
-        peer: "pinned copies of 256 MiB, as many bytes",
+        peer: LINK,
         // Small folios: what registering them gives.
         target: Target::Ratio(0.15),
         run: |scene, pairs, _| {
@@ -404,307 +398,20 @@ pub(crate) static ALL: &[Case] = &[
         what: "evict of 4 GiB cached",
         peer: "bare fdatasync + posix_fadvise",
         target: Target::Ratio(1.0 / 1.2),
-        run: |scene, pairs, _| evict_large(scene, pairs),
+        run: |scene, pairs, _| cache::evict_large(scene, pairs),
     },
     Case {
         name: "status-vmtouch",
         what: "the whole process: what is cached of a file of 4 GiB, all of it cached",
         peer: "vmtouch",
         target: Target::Ratio(10.0),
-        run: |scene, pairs, cachectl| status(scene, pairs, cachectl, "vmtouch"),
+        run: |scene, pairs, cachectl| cache::status(scene, pairs, cachectl, "vmtouch"),
     },
     Case {
         name: "status-fincore",
         what: "the whole process: what is cached of a file of 4 GiB, all of it cached",
         peer: "fincore",
         target: Target::Ratio(10.0),
-        run: |scene, pairs, cachectl| status(scene, pairs, cachectl, "fincore"),
+        run: |scene, pairs, cachectl| cache::status(scene, pairs, cachectl, "fincore"),
     },
 ];
-
-fn in_order(scene: &Scene, pairs: usize, reuse: bool) -> Result<Series, String> {
-    let path = scene.small()?;
-    let map = runtime(Route::Buffered, "1MiB", 1)?
-        .open(path)
-        .map_err(said)?;
-    let file = File::open(path).map_err(said)?;
-    let size = if reuse { MIB } else { 1 << 30 };
-    // Both sides write to the same page-aligned memory.
-    let mut memory = Aligned::new(size);
-    let destination = std::cell::RefCell::new(memory.bytes());
-    let options = ReadOptions::new().workers(1);
-    measure(
-        pairs,
-        &mut || {
-            let mut into = destination.borrow_mut();
-            let into = &mut **into;
-            timed(|| {
-                if !reuse {
-                    return map.read_with(.., into, options).map(drop).map_err(said);
-                }
-                let blocks = (0..SMALL).step_by(MIB);
-                blocks.map(|at| at..at + MIB as u64).try_for_each(|block| {
-                    map.read_with(block, into, options).map(drop).map_err(said)
-                })
-            })
-        },
-        &mut || {
-            let mut into = destination.borrow_mut();
-            timed(|| raw::pread_loop(&file, &mut into, 0..SMALL, MIB, reuse))
-        },
-    )
-}
-
-/// One read, shared by two workers, beside two threads that read a half each.
-fn whole_by_two(scene: &Scene, pairs: usize) -> Result<Series, String> {
-    let path = scene.small()?;
-    let map = runtime(Route::Buffered, "1MiB", 2)?
-        .open(path)
-        .map_err(said)?;
-    let file = File::open(path).map_err(said)?;
-    let size = 1 << 30;
-    let mut memory = Aligned::new(size);
-    let destination = std::cell::RefCell::new(memory.bytes());
-    measure(
-        pairs,
-        &mut || {
-            let mut into = destination.borrow_mut();
-            timed(|| map.read(.., &mut **into).map(drop).map_err(said))
-        },
-        &mut || {
-            let mut into = destination.borrow_mut();
-            timed(|| {
-                let (first, second) = into.split_at_mut(size / 2);
-                both(
-                    || raw::pread_loop(&file, first, 0..SMALL / 2, MIB, false),
-                    || raw::pread_loop(&file, second, SMALL / 2..SMALL, MIB, false),
-                )
-            })
-        },
-    )
-}
-
-/// Two threads, each with a half of the file and one block of memory, as fio's jobs have.
-fn two_readers(scene: &Scene, pairs: usize) -> Result<Series, String> {
-    let path = scene.small()?;
-    let map = runtime(Route::Buffered, "1MiB", 1)?
-        .open(path)
-        .map_err(said)?;
-    let reader = |half: std::ops::Range<u64>| {
-        let mut memory = Aligned::new(MIB);
-        let block = memory.bytes();
-        (0..ROUNDS)
-            .flat_map(|_| half.clone().step_by(MIB))
-            .try_for_each(|at| map.read(at..at + MIB as u64, block).map(drop).map_err(said))
-    };
-    measure(
-        pairs,
-        &mut || timed(|| both(|| reader(0..SMALL / 2), || reader(SMALL / 2..SMALL))),
-        &mut || fio(path, ROUNDS),
-    )
-}
-
-/// Runs both at once.
-fn both(
-    one: impl FnOnce() -> Result<(), String> + Send,
-    two: impl FnOnce() -> Result<(), String> + Send,
-) -> Result<(), String> {
-    std::thread::scope(|scope| {
-        let other = scope.spawn(two);
-        one().and(other.join().map_err(|_| "a thread panicked".to_owned())?)
-    })
-}
-
-fn two_workers(scene: &Scene, pairs: usize) -> Result<Series, String> {
-    const WINDOW: usize = 8 << 20;
-    let path = scene.small()?;
-    let map = runtime(Route::Buffered, "1MiB", 2)?
-        .open(path)
-        .map_err(said)?;
-    // fio is told to align its memory to a page (its own choice can be four times slower on AMD
-    // Zen); so is this.
-    let mut memory = Aligned::new(WINDOW);
-    let destination = memory.bytes();
-    measure(
-        pairs,
-        &mut || {
-            timed(|| {
-                for _ in 0..ROUNDS {
-                    for at in (0..SMALL).step_by(WINDOW) {
-                        map.read(at..at + WINDOW as u64, destination)
-                            .map_err(said)?;
-                    }
-                }
-                Ok(())
-            })
-        },
-        &mut || fio(path, ROUNDS),
-    )
-}
-
-/// Seconds that two jobs of fio take for `rounds` GiB together, by fio's own clock.
-fn fio(path: &Path, rounds: u64) -> Result<f64, String> {
-    let half = SMALL / 2;
-    let out = Command::new("fio")
-        .args([
-            "--name=warm",
-            "--ioengine=psync",
-            "--rw=read",
-            "--bs=1M",
-            "--numjobs=2",
-        ])
-        .args([
-            "--iomem_align=4096",
-            "--invalidate=0",
-            "--group_reporting",
-            "--thread",
-            "--output-format=json",
-        ])
-        .arg(format!("--size={half}"))
-        .arg(format!("--offset_increment={half}"))
-        .arg(format!("--loops={rounds}"))
-        .arg(format!("--filename={}", path.display()))
-        .output()
-        .map_err(|error| format!("fio: {error}"))?;
-    let text: serde_json::Value = serde_json::from_slice(&out.stdout).map_err(said)?;
-    let speed = text["jobs"][0]["read"]["bw_bytes"]
-        .as_f64()
-        .ok_or("fio gave no figure")?;
-    #[expect(clippy::cast_precision_loss, reason = "a few GiB")]
-    let bytes = (SMALL * rounds) as f64;
-    Ok(bytes / speed)
-}
-
-fn small_read(scene: &Scene, pairs: usize) -> Result<Series, String> {
-    let path = scene.small()?;
-    let map = Runtime::builder().build().open(path).map_err(said)?;
-    let file = File::open(path).map_err(said)?;
-    let place =
-        |read: u32| u64::from(read).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (SMALL / 4096) * 4096;
-    let mut bytes = [0u8; 4096];
-    let mut raw_bytes = [0u8; 4096];
-    measure(
-        pairs,
-        &mut || {
-            timed(|| {
-                (0..READS)
-                    .map(place)
-                    .try_for_each(|at| map.read(at..at + 4096, &mut bytes).map(drop).map_err(said))
-            })
-        },
-        &mut || {
-            timed(|| {
-                (0..READS).map(place).try_for_each(|at| {
-                    std::os::unix::fs::FileExt::read_exact_at(&file, &mut raw_bytes, at)
-                        .map_err(said)
-                })
-            })
-        },
-    )
-}
-
-fn million_rows(scene: &Scene, pairs: usize) -> Result<Series, String> {
-    const ROW: u64 = 512;
-    const ROWS: u64 = 1_000_000;
-    let path = scene.small()?;
-    let map = runtime(Route::Buffered, "4MiB", 1)?
-        .open(path)
-        .map_err(said)?;
-    let file = File::open(path).map_err(said)?;
-    let place = |row: u64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (SMALL / ROW) * ROW;
-    let rows: Vec<_> = (0..ROWS).map(place).map(|at| at..at + ROW).collect();
-    let memory = std::cell::RefCell::new(vec![1u8; 512_000_000]);
-    measure(
-        pairs,
-        &mut || {
-            let mut into = memory.borrow_mut();
-            timed(|| map.gather(&rows, &mut *into).map(drop).map_err(said))
-        },
-        &mut || {
-            let mut into = memory.borrow_mut();
-            timed(|| {
-                let places = into.chunks_exact_mut(512).zip(&rows);
-                places.into_iter().try_for_each(|(into, row)| {
-                    std::os::unix::fs::FileExt::read_exact_at(&file, into, row.start).map_err(said)
-                })
-            })
-        },
-    )
-}
-
-fn evict_large(scene: &Scene, pairs: usize) -> Result<Series, String> {
-    let path = scene.large()?;
-    let file = File::open(path).map_err(said)?;
-    measure(
-        pairs.min(9),
-        &mut || {
-            warm(path)?;
-            timed(|| storage::cold(path))
-        },
-        &mut || {
-            warm(path)?;
-            timed(|| raw::drop_pages(&file))
-        },
-    )
-}
-
-fn status(scene: &Scene, pairs: usize, cachectl: &Path, peer: &str) -> Result<Series, String> {
-    let path = scene.large()?;
-    says_all_cached(path, cachectl)?;
-    measure(
-        pairs,
-        &mut || process(Command::new(cachectl).arg("status").arg(path)),
-        &mut || process(Command::new(peer).arg(path)),
-    )
-}
-
-/// That the program says so; tried again where the kernel reclaimed a page meanwhile.
-fn says_all_cached(path: &Path, cachectl: &Path) -> Result<(), String> {
-    let all = format!("\"resident_pages\":{}", LARGE / 4096);
-    for _ in 0..5 {
-        warm(path)?;
-        let shown = Command::new(cachectl)
-            .args(["status", "--json"])
-            .arg(path)
-            .output()
-            .map_err(said)?;
-        if String::from_utf8_lossy(&shown.stdout).contains(&all) {
-            return Ok(());
-        }
-    }
-    Err(format!("{} does not say {all}", cachectl.display()))
-}
-
-pub(crate) fn process(command: &mut Command) -> Result<f64, String> {
-    let name = command.get_program().display().to_string();
-    timed(|| {
-        let status = command.stdout(Stdio::null()).status();
-        let status = status.map_err(|error| format!("{name}: {error}"))?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(format!("{name}: {status}"))
-        }
-    })
-}
-
-/// Settings of the environment have no say.
-pub(crate) fn runtime(route: Route, piece: &str, workers: usize) -> Result<Runtime, String> {
-    let mut settings = Settings::default();
-    settings.set("GPUMAP_PIECE", piece).map_err(said)?;
-    settings
-        .set("GPUMAP_WORKERS", &workers.to_string())
-        .map_err(said)?;
-    settings.set("GPUMAP_ROUTE", route.name()).map_err(said)?;
-    Ok(Runtime::builder().settings(settings).build())
-}
-
-pub(crate) fn timed(work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
-    let begun = Instant::now();
-    work()?;
-    Ok(begun.elapsed().as_secs_f64())
-}
-
-pub(crate) fn said(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}

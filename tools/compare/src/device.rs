@@ -6,9 +6,9 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice};
 use gpumap::{DeviceBuffer, Engine, ReadOptions, Route, Runtime};
 
-use crate::cases::{runtime, said, timed};
 use crate::pairs::{Series, measure};
 use crate::raw;
+use crate::run::{runtime, said, timed};
 use crate::scene::Scene;
 use crate::storage;
 

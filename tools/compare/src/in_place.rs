@@ -5,10 +5,10 @@ use std::path::Path;
 
 use gpumap::{Engine, Mmap, ReadOptions, Report, Route, Runtime, Settings};
 
-use crate::cases::{said, timed};
 use crate::device::{Link, alloc};
 use crate::kvikio;
 use crate::pairs::{Series, measure};
+use crate::run::{said, timed};
 use crate::scene::{LARGE, Scene, warm, warm_by_random_reads};
 use crate::storage;
 

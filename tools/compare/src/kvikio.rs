@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use gpumap::{Route, Runtime};
 
-use crate::cases::{runtime, said, timed};
 use crate::device;
 use crate::pairs::{Run, Series, measure};
+use crate::run::{runtime, said, timed};
 use crate::scene::{Scene, warm};
 use crate::storage::{self, cold};
 

@@ -3,14 +3,17 @@
 //! `cargo run --release -p compare -- --machine NAME` prints a line for each case and appends the
 //! records to `benches/record/NAME/DATE.jsonl`. Peers that are not installed are named as missing.
 
+mod cache;
 mod cases;
 mod device;
+mod host;
 mod in_place;
 mod kvikio;
 mod memory;
 mod pairs;
 mod raw;
 mod record;
+mod run;
 mod scene;
 mod storage;
 mod warming;

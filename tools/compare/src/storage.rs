@@ -7,10 +7,10 @@ use std::process::Command;
 
 use gpumap::{Destination, Mmap, ReadOptions, Report, Route, evict};
 
-use crate::cases::{runtime, said, timed};
 use crate::device;
 use crate::memory::{self, Aligned};
 use crate::pairs::{Series, measure};
+use crate::run::{runtime, said, timed};
 use crate::scene::{LARGE, SMALL, Scene};
 
 const PAGE: u64 = 4096;

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use gpumap::{residency, warm};
 
-use crate::cases::{process, said, timed};
 use crate::memory::Aligned;
 use crate::pairs::{Series, measure};
 use crate::raw;
+use crate::run::{process, said, timed};
 use crate::scene::{SMALL, Scene};
 use crate::storage::cold;
 

@@ -1,253 +1,11 @@
-//! What is asked for: ranges of a map, where their bytes go, and how the caller wants it done.
+//! The rows of a request, and how a device is told them.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::path::Path;
 
-use bytemuck::AnyBitPattern;
-
-use crate::cuda::{DeviceBuffer, DeviceError, DeviceIndices, DeviceSliceMut};
+use crate::cuda::DeviceIndices;
 use crate::error::{Error, Result};
 use crate::range::ByteRange;
-use crate::report::Engine;
-use crate::sys::HostSliceMut;
-
-/// How bytes travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Route {
-    /// cuFile reads from storage into device memory.
-    Gds,
-    /// The mapping is the source.
-    Mapped,
-    /// `pread` through the page cache.
-    Buffered,
-    /// Past the page cache, with O_DIRECT. Taken only where it is named. The first such read of a map
-    /// finds out, by a read of its own, what it must be aligned to and whether the cache stays as it
-    /// was; [`Mmap::plan`](crate::Mmap::plan) does so beforehand.
-    Direct,
-}
-
-impl Route {
-    /// All of them. The position in this array is the route's index.
-    pub const ALL: [Self; 4] = [Self::Gds, Self::Mapped, Self::Buffered, Self::Direct];
-
-    /// The name used in options, reports and errors.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Gds => "gds",
-            Self::Mapped => "mapped",
-            Self::Buffered => "buffered",
-            Self::Direct => "direct",
-        }
-    }
-
-    pub(crate) const fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl std::fmt::Display for Route {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A name that is not a route's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a route; routes are gds, mapped, buffered and direct")]
-pub struct NotARoute;
-
-impl std::str::FromStr for Route {
-    type Err = NotARoute;
-
-    fn from_str(name: &str) -> Result<Self, NotARoute> {
-        Self::ALL
-            .into_iter()
-            .find(|route| route.name() == name)
-            .ok_or(NotARoute)
-    }
-}
-
-/// How a read is to be done. The default leaves every choice to the runtime's settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ReadOptions {
-    pub(crate) route: Option<Route>,
-    pub(crate) engine: Option<Engine>,
-    pub(crate) workers: Option<usize>,
-    pub(crate) measure: bool,
-}
-
-impl ReadOptions {
-    /// The default.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Takes this route or fails: a named route never falls back. Default: the setting
-    /// `GPUMAP_ROUTE`.
-    #[must_use]
-    pub fn route(mut self, route: impl Into<Option<Route>>) -> Self {
-        self.route = route.into();
-        self
-    }
-
-    /// Takes this engine of the route that is named, or fails: a named engine never gives way to another.
-    /// Default: whichever is expected to be the fastest.
-    ///
-    /// ```no_run
-    /// use gpumap::{Engine, Mmap, ReadOptions, Route};
-    /// let gpu = gpumap::Runtime::global()?.device(0)?;
-    /// let mut weights = gpu.alloc(1 << 30)?;
-    /// let in_place = ReadOptions::new().route(Route::Mapped).engine(Engine::Dma);
-    /// Mmap::open("weights.bin")?.read_with(0..1 << 30, &mut weights, in_place)?;
-    /// # Ok::<(), gpumap::Error>(())
-    /// ```
-    #[must_use]
-    pub fn engine(mut self, engine: impl Into<Option<Engine>>) -> Self {
-        self.engine = engine.into();
-        self
-    }
-
-    /// Threads that may work on it, the caller's among them; 0 counts as 1. No effect on reads
-    /// of a single piece. Default: as many as the route has use for. At most the setting
-    /// `GPUMAP_WORKERS`, except for direct reads that have no ring.
-    #[must_use]
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = Some(workers.max(1));
-        self
-    }
-
-    /// Fills [`Report::residency_before`](crate::Report::residency_before) and
-    /// [`Report::storage_read_bytes`](crate::Report::storage_read_bytes). Costs
-    /// some microseconds for each thread of the process, on each thread that reads. Default: off.
-    #[must_use]
-    pub fn measure(mut self, measure: bool) -> Self {
-        self.measure = measure;
-        self
-    }
-}
-
-/// Where bytes land, with its length: slices, vectors and arrays of plain data
-/// ([`AnyBitPattern`](https://docs.rs/bytemuck/latest/bytemuck/trait.AnyBitPattern.html): integers, floats, arrays of them, `MaybeUninit<u8>`), and memory on a device
-/// ([`DeviceBuffer`](crate::DeviceBuffer), [`DeviceSliceMut`], and with the feature `cuda` cudarc's
-/// `CudaSlice` and `CudaViewMut` of plain data).
-///
-/// A vector is filled to its length; it never grows. A read begins to write to device memory when the
-/// memory's own stream has done what was put on it before; when the read returns, every stream sees
-/// the bytes. This trait is sealed.
-pub trait Destination: sealed::Landing {}
-
-impl<D: sealed::Landing + ?Sized> Destination for D {}
-
-pub(crate) mod sealed {
-    use crate::cuda::DeviceError;
-
-    /// Turns a destination into memory that bytes can be carried to.
-    pub trait Landing {
-        /// The number of the device whose driver `landing` calls, which may not be called in every
-        /// process.
-        #[doc(hidden)]
-        fn asks_driver_of(&self) -> Option<usize> {
-            None
-        }
-
-        #[doc(hidden)]
-        fn landing(&mut self) -> Result<super::Landing<'_>, DeviceError>;
-    }
-}
-
-/// Where a destination lies: what a plan must know of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Memory {
-    /// Memory of the process.
-    Host,
-    /// Memory of the GPU of this number.
-    Device(usize),
-}
-
-/// Borrowed memory that takes any bytes.
-#[derive(Debug)]
-#[doc(hidden)]
-pub enum Landing<'d> {
-    Host(HostSliceMut<'d>),
-    Device(DeviceSliceMut<'d>),
-}
-
-impl<'d> Landing<'d> {
-    pub(crate) fn len(&self) -> u64 {
-        match self {
-            Self::Host(slice) => slice.len() as u64,
-            Self::Device(slice) => slice.len(),
-        }
-    }
-
-    pub(crate) fn memory(&self) -> Memory {
-        match self {
-            Self::Host(_) => Memory::Host,
-            Self::Device(slice) => Memory::Device(slice.ordinal()),
-        }
-    }
-
-    /// Takes the first `len` bytes (all, where it has fewer) off the front.
-    pub(crate) fn split_to(&mut self, len: u64) -> Self {
-        match self {
-            Self::Host(slice) => Self::Host(slice.split_to(len)),
-            Self::Device(slice) => Self::Device(slice.split_to(len)),
-        }
-    }
-}
-
-impl sealed::Landing for DeviceBuffer {
-    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
-        Ok(Landing::Device(self.as_slice_mut()))
-    }
-}
-
-impl sealed::Landing for DeviceSliceMut<'_> {
-    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
-        Ok(Landing::Device(self.reborrow()))
-    }
-}
-
-impl<T: AnyBitPattern> sealed::Landing for [T] {
-    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
-        Ok(Landing::Host(HostSliceMut::new(self)))
-    }
-}
-
-impl<T: AnyBitPattern> sealed::Landing for Vec<T> {
-    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
-        Ok(Landing::Host(HostSliceMut::new(self)))
-    }
-}
-
-impl<T: AnyBitPattern, const N: usize> sealed::Landing for [T; N] {
-    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
-        Ok(Landing::Host(HostSliceMut::new(self)))
-    }
-}
-
-impl<D: sealed::Landing + ?Sized> sealed::Landing for &mut D {
-    fn asks_driver_of(&self) -> Option<usize> {
-        (**self).asks_driver_of()
-    }
-
-    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
-        (**self).landing()
-    }
-}
-
-impl<D: sealed::Landing + ?Sized> sealed::Landing for Box<D> {
-    fn asks_driver_of(&self) -> Option<usize> {
-        (**self).asks_driver_of()
-    }
-
-    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
-        (**self).landing()
-    }
-}
 
 /// The rows of a request, relative to the start of the map. They are packed end to end in the
 /// destination, so that a row's place there is the sum of the lengths before it.
@@ -344,6 +102,18 @@ pub(crate) struct RowNumbers<'r> {
     pub(crate) row_bytes: u64,
     /// All rows that there are, as bytes of the file.
     pub(crate) table: ByteRange,
+}
+
+impl<'r> RowNumbers<'r> {
+    /// Numbers of rows that lie end to end.
+    pub(crate) fn given(indices: impl Into<Indices<'r>>, row_bytes: u64, table: ByteRange) -> Self {
+        Self {
+            numbers: Numbers::Given(indices.into()),
+            stride: row_bytes,
+            row_bytes,
+            table,
+        }
+    }
 }
 
 /// Where the numbers come from.
@@ -461,33 +231,31 @@ impl<'r> Rows<'r> {
 
     /// As numbers, where all rows have one length, of the rows in a part of the file.
     pub(crate) fn numbered(self, table: ByteRange) -> Option<RowNumbers<'r>> {
-        let (numbers, stride, row_bytes) = match self {
-            Self::One(_) => return None,
-            Self::Indexed(indices, row_bytes) => (Numbers::Given(indices), row_bytes, row_bytes),
+        match self {
+            Self::One(_) => None,
+            Self::Indexed(indices, row_bytes) => Some(RowNumbers::given(indices, row_bytes, table)),
             Self::Many(rows) => {
                 let len = |row: &Range<u64>| row.end - row.start;
-                let first = len(rows.first()?);
-                if first == 0 || rows.iter().any(|row| len(row) != first) {
-                    return None;
-                }
-                (Numbers::Starts(rows), 1, first)
+                let row_bytes = len(rows.first()?);
+                let same = row_bytes > 0 && rows.iter().all(|row| len(row) == row_bytes);
+                same.then_some(RowNumbers {
+                    numbers: Numbers::Starts(rows),
+                    stride: 1,
+                    row_bytes,
+                    table,
+                })
             }
-        };
-        Some(RowNumbers {
-            numbers,
-            stride,
-            row_bytes,
-            table,
-        })
+        }
     }
 
-    /// From the first byte that any row has to behind the last; more where there are empty rows.
+    /// From the first byte that any row has to behind the last.
     pub(crate) fn hull(self) -> ByteRange {
         let ends = match self {
             Self::One(range) => Some((range.start(), range.end())),
             Self::Many(rows) => {
-                let starts = rows.iter().map(|row| row.start).min();
-                starts.zip(rows.iter().map(|row| row.end).max())
+                let rows = rows.iter().filter(|row| !row.is_empty());
+                let start = rows.clone().map(|row| row.start).min();
+                start.zip(rows.map(|row| row.end).max())
             }
             // Without bytes in a row any number is one.
             Self::Indexed(_, 0) => None,
@@ -557,22 +325,9 @@ pub(crate) struct Cursor {
     pub(crate) skip: u64,
 }
 
-/// Asserts at compile time that uninitialised memory is a destination.
-const _: fn(&mut [MaybeUninit<u8>]) -> Result<Landing<'_>, DeviceError> =
-    <[MaybeUninit<u8>] as sealed::Landing>::landing;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_route_is_found_by_its_name_and_index() {
-        for (at, route) in Route::ALL.into_iter().enumerate() {
-            assert_eq!(route.name().parse(), Ok(route));
-            assert_eq!(route.index(), at);
-        }
-        assert_eq!("GDS".parse::<Route>(), Err(NotARoute));
-    }
 
     #[test]
     fn rows_are_checked() {
