@@ -232,9 +232,10 @@ fn row_prefix(row: Option<usize>) -> String {
 fn after(reason: Reason) -> &'static str {
     match reason {
         Reason::NoRegistration => "name another route, or none; for a view, allow a copy",
-        Reason::NoRoom { .. } => {
-            "drop views, or raise GPUMAP_REGISTERED; or name another route, or none"
-        }
+        Reason::NoRoom { .. } => "or drop views, or name another route, or none",
+        Reason::NotRegistered => "before a capture in any case",
+        Reason::HostDestination => "read into memory of a device, or name another route or engine",
+        Reason::OtherEngine => "name another engine, or none, or the route that has it",
         Reason::InUse => {
             "drop views of the file and wait for reads on streams; register() all that will be read first; or name another route, or none"
         }

@@ -65,7 +65,8 @@ pub enum Reason {
     /// The device reads no pages of files in place: its driver does not register mappings that cannot be
     /// written to.
     NoRegistration,
-    /// The bytes are few, and their pages not registered: that would take longer than reading them.
+    /// The bytes are few, and their pages not registered, or no more as the file is now: that would take longer
+    /// than reading them.
     NotRegistered,
     /// More would be registered at once than may be.
     NoRoom {
@@ -139,8 +140,8 @@ impl std::fmt::Display for Reason {
                  (CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED is 0)",
             ),
             Self::NotRegistered => f.write_str(
-                "the pages are not registered with the device, which takes longer than reading them; \
-                 register() them for many reads",
+                "the pages are not registered with the device, or not since the file was changed, and \
+                 that takes longer than reading them; register() them for many reads",
             ),
             Self::NoRoom { most } => write!(
                 f,

@@ -398,10 +398,14 @@ impl Mmap {
 
     /// Registers the pages of a range with a device, which then reads them in place: reads into its memory by
     /// the route `mapped` take no work of the CPU. Those that are not cached are read in first, and none can
-    /// be evicted while they are registered. The runtime keeps them, within the setting
-    /// `GPUMAP_REGISTERED`, until it is told otherwise ([`Runtime::release_registrations`]) or the map goes; it
-    /// registers them anew where the file was changed. Other devices read them too. The bytes that are
-    /// registered of the range.
+    /// be evicted by other processes while they are registered. The runtime keeps them, within the setting
+    /// `GPUMAP_REGISTERED`, until it is told otherwise ([`Runtime::release_registrations`]), the file is evicted
+    /// by [`evict`](crate::evict) on the same runtime, or the map goes or is [refreshed](Self::refresh). Other
+    /// devices read them too. The bytes that are registered of the range.
+    ///
+    /// What is registered of a file that was changed serves no more. Reads that can only be done in place, by a
+    /// named engine or on a stream, register it anew; others do where that pays for the one read, and else go by
+    /// a copy, as [`Report::not_in_place`] says. To have all of it registered again, call this again.
     ///
     /// Of a file that was changed within the last 20 ms (2 s, where the file system counts seconds) it first waits
     /// until the file's times tell the next change.

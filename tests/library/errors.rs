@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use gpumap::sample::{self, Void};
-use gpumap::{Error, Mmap, ReadOptions, Reason, Route, evict, residency};
+use gpumap::{Engine, Error, Mmap, ReadOptions, Reason, Route, evict, residency};
 
 use crate::child::{in_child, this_test};
 use crate::scene::{Scene, runtime};
@@ -126,6 +126,22 @@ fn rows_that_sum_to_more_than_64_bits() {
     let error = map.gather(&rows, &mut [0u8; 1]).unwrap_err();
     assert!(matches!(error, Error::Overflow { .. }), "{error:?}");
     assert!(map.plan_gather(&rows, ReadOptions::new()).is_err());
+}
+
+#[test]
+fn engines_that_cannot_be_taken() {
+    let scene = Scene::new();
+    let path = scene.file("f", 100);
+    let map = runtime(&[]).open(&path).unwrap();
+    for (engine, step) in [
+        (Engine::Dma, "; read into memory of a device"),
+        (Engine::Kernel, "; read into memory of a device"),
+        (Engine::IoUring, "; name another engine, or none"),
+    ] {
+        let options = ReadOptions::new().route(Route::Mapped).engine(engine);
+        let error = map.read_with(.., &mut [0u8; 100], options).unwrap_err();
+        says(&error, &path, &[step]);
+    }
 }
 
 #[test]

@@ -49,6 +49,9 @@ pub(crate) fn reason_of(reason: Reason) -> String {
              as it was; run the command again"
                 .to_owned()
         }
+        Reason::NotRegistered => "the pages are not registered with the device, which would take \
+             longer than reading them once"
+            .to_owned(),
         other => other.to_string(),
     }
 }
@@ -119,6 +122,8 @@ mod tests {
         let reason = reason_of(Reason::MappingStale);
         assert!(stale.contains(&reason) && !stale.contains("()"), "{stale}");
         assert!(reason.ends_with("run the command again"), "{reason}");
+        let unregistered = reason_of(Reason::NotRegistered);
+        assert!(!unregistered.contains("()"), "{unregistered}");
     }
 
     #[test]

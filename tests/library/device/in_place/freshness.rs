@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use gpumap::{Device, Error, Mmap, ReadOptions, Runtime};
+use gpumap::{Device, Error, Mmap, ReadOptions, Reason, Runtime};
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::super::on_a_device;
@@ -126,6 +126,22 @@ fn writes_past_the_page_cache_are_seen() {
 }
 
 /// The map keeps the file that it was made of.
+#[test]
+fn what_was_registered_serves_no_more_after_a_change_until_it_is_registered_again() {
+    on_a_device(this_test!(), |_, path| {
+        let kept = Kept::new(path);
+        let unregistered = || {
+            let read = landed(&kept.gpu, LEN, |into| kept.map.read(.., into));
+            read.unwrap().1.not_in_place == Some(Reason::NotRegistered)
+        };
+        assert!(!unregistered());
+        kept.rewrite(2);
+        assert!(unregistered() && unregistered());
+        kept.map.register(&kept.gpu, ..).unwrap();
+        assert!(!unregistered());
+    });
+}
+
 #[test]
 fn another_file_of_the_same_name_is_another() {
     after(this_test!(), |kept| {
