@@ -1,0 +1,167 @@
+//! Statistics, and how they lie in memory.
+
+use std::ffi::c_void;
+
+use fake_cufile::control::{Fail, Made, Mode, Version};
+
+use super::{Bench, CuFile, LEN, OK, Status, code, entered};
+use crate::child::this_test;
+
+type Get = fn(&CuFile, *mut c_void) -> Status;
+const GETS: [Get; 3] = [
+    |cufile, to| cufile.cuFileGetStatsL1(to),
+    |cufile, to| cufile.cuFileGetStatsL2(to),
+    |cufile, to| cufile.cuFileGetStatsL3(to),
+];
+
+/// How many bytes at the start of a large place a call wrote to.
+fn written(cufile: &CuFile, get: Get) -> usize {
+    let fill = |byte: u8| {
+        let mut place = vec![u64::from_ne_bytes([byte; 8]); 1024];
+        assert_eq!(get(cufile, place.as_mut_ptr().cast()), OK);
+        let last = place
+            .iter()
+            .rposition(|word| *word != u64::from_ne_bytes([byte; 8]));
+        (last.unwrap() + 1) * 8
+    };
+    fill(0xee).max(fill(0x11))
+}
+
+fn sizes(test: &str, version: Version, sizes: [usize; 3]) {
+    entered(test, Made::of(version), |bench| {
+        started(bench, 3);
+        assert_eq!(GETS.map(|get| written(&bench.cufile, get)), sizes);
+        bench.ends_clean();
+    });
+}
+
+fn started(bench: &Bench<'_>, level: i32) {
+    assert_eq!(bench.cufile.cuFileSetStatsLevel(level), OK);
+    assert_eq!(bench.cufile.cuFileDriverOpen(), OK);
+    assert_eq!(bench.cufile.cuFileStatsStart(), OK);
+}
+
+#[test]
+fn statistics_are_as_large_as_in_1_15() {
+    sizes(this_test!(), Version::V1_15, [512, 1024, 5000]);
+}
+
+#[test]
+fn statistics_are_as_large_as_in_1_19() {
+    sizes(this_test!(), Version::V1_19, [624, 1136, 5112]);
+}
+
+#[test]
+fn statistics_are_as_large_as_in_1_20() {
+    sizes(this_test!(), Version::V1_20, [624, 1136, 5112]);
+}
+
+/// Reads, and those by p2p, nvfs and posix, unaligned ones, failed ones, and bytes.
+fn counted(bench: &Bench<'_>, device: usize) -> [u64; 7] {
+    let mut place = [0u64; 625];
+    let told = bench.cufile.cuFileGetStatsL3(place.as_mut_ptr().cast());
+    assert_eq!(told, OK);
+    assert_eq!(place[128], 2, "devices");
+    let of = &place[129 + 31 * device..][..31];
+    assert_ne!(of[..2], [0, 0], "a name");
+    [of[6], of[7], of[8], of[9], of[10], of[14], of[2]]
+}
+
+#[test]
+fn they_are_asked_for_in_order() {
+    entered(this_test!(), Made::of(Version::V1_15), |bench| {
+        let cufile = &bench.cufile;
+        assert_eq!(cufile.cuFileStatsStart(), code(5001));
+        assert_eq!(cufile.cuFileSetStatsLevel(4), code(5022));
+        assert_eq!(cufile.cuFileSetStatsLevel(-1), code(5022));
+        assert_eq!(cufile.cuFileDriverOpen(), OK);
+        assert_eq!(cufile.cuFileStatsStart(), code(5022));
+        assert_eq!(cufile.cuFileSetStatsLevel(2), OK);
+        let mut level = 0;
+        assert_eq!(cufile.cuFileGetStatsLevel(&raw mut level), OK);
+        assert_eq!(level, 2);
+        let mut place = [0u64; 700];
+        let to: *mut c_void = place.as_mut_ptr().cast();
+        assert_eq!(cufile.cuFileGetStatsL2(to), OK);
+        assert_eq!(cufile.cuFileGetStatsL3(to), code(5022));
+        assert_eq!(cufile.cuFileGetStatsL1(std::ptr::null_mut()), code(5022));
+        bench.ends_clean();
+        assert_eq!(cufile.cuFileGetStatsL2(to), code(5001));
+        assert_eq!(cufile.cuFileStatsStop(), code(5001));
+        assert_eq!(cufile.cuFileStatsReset(), code(5001));
+    });
+}
+
+#[test]
+fn they_tell_who_carried_the_bytes() {
+    entered(this_test!(), Made::of(Version::V1_15), |bench| {
+        started(bench, 3);
+        let (_file, handle) = bench.file();
+        let memory = bench.memory();
+        let read = |len, from, skip| bench.cufile.cuFileRead(handle, memory, len, from, skip);
+        for _ in 0..19 {
+            assert_eq!(read(8192, 4096, 0), 8192);
+        }
+        assert_eq!(counted(bench, 0), [19, 0, 0, 19, 0, 0, 19 * 8192]);
+        assert_eq!(counted(bench, 1), [0; 7]);
+
+        assert_eq!(bench.cufile.cuFileStatsReset(), OK);
+        for (mode, p2p, nvfs) in [(Mode::P2p, 1, 0), (Mode::Nvfs, 1, 1)] {
+            bench.double.mode(mode);
+            read(8192, 4096, 4096);
+            assert_eq!(counted(bench, 0)[1..4], [p2p, nvfs, 0]);
+        }
+        // Edges go by the CPU.
+        read(20_000, 4096, 0);
+        assert_eq!(counted(bench, 0), [3, 1, 2, 1, 1, 0, 2 * 8192 + 20_000]);
+        // So does what lies otherwise in memory than in the file, and what has no whole block.
+        read(8192, 4096, 8);
+        read(100, 4096, 0);
+        assert_eq!(counted(bench, 0), [5, 1, 2, 3, 3, 0, 3 * 8192 + 20_100]);
+
+        bench.double.fail("cuFileRead", 1, Fail::Errno(libc::EIO));
+        assert_eq!(read(8192, 0, 0), -1);
+        assert_eq!(counted(bench, 0)[5], 1);
+        assert_eq!(bench.cufile.cuFileStatsStop(), OK);
+        read(8192, 0, 0);
+        assert_eq!(counted(bench, 0)[0], 6);
+    });
+}
+
+#[test]
+fn a_file_that_is_open_without_o_direct_goes_by_the_cpu() {
+    entered(
+        this_test!(),
+        Made::of(Version::V1_15).mode(Mode::P2p),
+        |bench| {
+            use std::os::fd::AsRawFd;
+            started(bench, 3);
+            let file = bench.open(0);
+            let handle = bench.cufile.register(file.as_raw_fd()).unwrap();
+            let read = bench.cufile.cuFileRead(handle, bench.memory(), 4096, 0, 0);
+            assert_eq!(read, 4096);
+            assert_eq!(counted(bench, 0)[1..4], [0, 0, 1]);
+            bench.cufile.cuFileHandleDeregister(handle);
+            bench.ends_clean();
+        },
+    );
+}
+
+#[test]
+fn operations_are_counted() {
+    entered(this_test!(), Made::of(Version::V1_15), |bench| {
+        started(bench, 1);
+        let (_file, handle) = bench.file();
+        let memory = bench.memory();
+        assert_eq!(bench.cufile.cuFileBufRegister(memory, LEN, 0), OK);
+        assert_eq!(bench.cufile.cuFileBufRegister(4096, LEN, 0), code(5012));
+        assert_eq!(bench.cufile.cuFileRead(handle, memory, 100, 0, 0), 100);
+        assert_eq!(bench.cufile.cuFileRead(handle, 4096, 100, 0, 0), -5012);
+        assert_eq!(bench.cufile.cuFileBufDeregister(memory), OK);
+        bench.cufile.cuFileHandleDeregister(handle);
+        let mut place = [0u64; 64];
+        assert_eq!(bench.cufile.cuFileGetStatsL1(place.as_mut_ptr().cast()), OK);
+        assert_eq!(place[..13], [1, 1, 0, 0, 1, 0, 1, 0, 1, 1, 1, 0, 100]);
+        bench.ends_clean();
+    });
+}

@@ -1,0 +1,70 @@
+//! A double of libcufile (GPUDirect Storage), for tests on machines without it.
+//!
+//! It stands at the C boundary: a shared object with the library's functions and its name. It reads files
+//! with `pread`, and writes through the driver of GPUs that the process has loaded: the double of it.
+//!
+//! # How a test uses it
+//!
+//! In a child process of its own, behind `fake_cuda::control::Double::load`:
+//!
+//! ```no_run
+//! use fake_cufile::control::{Fail, Live, Made, Mode, Version};
+//!
+//! let cufile = Made::of(Version::V1_15).mode(Mode::P2p).load().unwrap();
+//! cufile.fail("cuFileRead", 2, Fail::Errno(5));
+//! // … what is tested opens "libcufile.so.0", or `cufile.path()` …
+//! assert_eq!(cufile.live(), Live::default());
+//! assert_eq!(cufile.complaints(), [""; 0]);
+//! ```
+//!
+//! A program is given a folder in `LD_LIBRARY_PATH`, into which `Made::place` puts a file; what the double
+//! shall do is written into the file. With `Made::strict` the program is aborted at its end where something
+//! lives or was done wrong.
+//!
+//! # Versions
+//!
+//! Cargo makes one shared object, with all functions. `Made` makes a copy of one version: it writes the
+//! version into the copy, and spoils the names of the functions that this version does not have, so that the
+//! loader finds none (`control::make`). Statistics are as large as the version has them, to the byte.
+//!
+//! # What it does at worst
+//!
+//! - Reads come short, in the middle of blocks too (`Double::short_reads`). Those that fail or come short
+//!   leave garbage where they were to write.
+//! - A read waits for no stream, not even the null stream: its bytes go by a stream of its own.
+//! - It uses the program's own descriptor, and sees whether that was closed.
+//! - Opening the driver where the library spins for ever aborts the process (`Made::hazard`). So does the end
+//!   of the process with statistics on and the driver open.
+//! - Bad parameters are taken, and do not last.
+//! - Noted as complaints: registering a file or memory twice, letting go of what is not registered, reads of
+//!   files that are not registered or past the end of memory, closing, deregistering or ending under a read,
+//!   closing the driver with things registered, freeing memory that is registered, any call in the child of
+//!   a fork.
+//! - A script makes the n-th call of a function fail.
+//!
+//! # What it is based on
+//!
+//! Recorded, of libraries 1.11, 1.14, 1.15 and 1.19: which functions and parameters each has, sizes and
+//! places of all structures, and the answers before the driver is open. That registering files or memory
+//! opens it; 5033 without libcuda; 5001 for closing and for statistics; 5006 for deregistering memory; -1
+//! and `EINVAL` for a read of null. Recorded on an H200 with 1.15, in the compatibility mode: all reads count
+//! as posix, at any alignment, and come short at the end of the file; 5027 without an entry of udev.
+//!
+//! Documented, in the library's reference: the codes of `registering` and `reads`, 5006 for closing under
+//! reads, 5026 for parameters, 5022 for levels that are not enabled, no fork.
+//!
+//! Assumed, and said so beside it: how reads are split where they are accelerated, that a file that is open
+//! without `O_DIRECT` is never accelerated, that a context must be current, that opening twice counts.
+
+mod buffers;
+mod code;
+pub mod control;
+mod cuda;
+mod driver;
+mod exports;
+mod files;
+mod made;
+mod parameters;
+mod reads;
+mod statistics;
+mod world;

@@ -1,0 +1,225 @@
+//! Reading a file into device memory.
+//!
+//! Assumed, since no accelerated machine was at hand: what lies in whole blocks of a file that is open with
+//! `O_DIRECT`, and goes to whole blocks of device memory, goes the accelerated way; edges go by the CPU, as
+//! does all of a file that is open without. Recorded in compatibility mode: every read counts as one by
+//! posix, at any alignment, and reads across the end come short.
+
+use std::fs::File as Opened;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use crate::code;
+use crate::cuda::Cuda;
+use crate::files::File;
+use crate::statistics::{Operation, Ways};
+use crate::world::{Done, Scripted, World, world};
+
+const BLOCK: u64 = 4096;
+const PIECE: usize = 1 << 20;
+/// What a read that fails or comes short may leave where its bytes did not go.
+const GARBAGE: u8 = 0xbd;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) handle: usize,
+    pub(crate) base: u64,
+    pub(crate) len: usize,
+    pub(crate) from: i64,
+    pub(crate) skip: i64,
+}
+
+/// Why a read failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Failure {
+    Code(i32),
+    Errno(i32),
+}
+
+impl From<crate::code::Status> for Failure {
+    fn from(status: crate::code::Status) -> Self {
+        Self::Code(status.code)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Errno(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// A read that was found to be possible.
+struct Begun {
+    file: File,
+    cuda: Cuda,
+    at: u64,
+    from: u64,
+    device: usize,
+    scripted: Option<Scripted>,
+    most: usize,
+}
+
+pub(crate) fn read(wanted: Wanted) -> Result<usize, Failure> {
+    let begun = world(|world| {
+        let begun = world.begin(wanted);
+        if begun.is_err() {
+            world.statistics.operation(Operation::Read, false);
+        }
+        begun
+    })?;
+    while world(|world| world.held) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let brought = begun.bring(wanted.len);
+    world(|world| world.finish(wanted, &begun, brought.ok()));
+    brought
+}
+
+impl World {
+    fn begin(&mut self, wanted: Wanted) -> Result<Begun, Failure> {
+        let scripted = self.scripted("cuFileRead");
+        // Recorded, with the driver closed.
+        if wanted.handle == 0 {
+            return Err(Failure::Errno(libc::EINVAL));
+        }
+        self.needs_open()?;
+        let Some(file) = self.files.get(&wanted.handle).copied() else {
+            self.complain("a read of a file that is not registered");
+            return Err(Failure::Code(code::HANDLE_NOT_REGISTERED));
+        };
+        if !file.is_still_open() {
+            self.complain("a read of a file whose descriptor is closed");
+            return Err(Failure::Errno(libc::EBADF));
+        }
+        let whole =
+            u64::try_from(wanted.from).and_then(|from| Ok((from, u64::try_from(wanted.skip)?)));
+        let (from, skip) = whole.map_err(|_| Failure::Errno(libc::EINVAL))?;
+        let at = wanted.base.saturating_add(skip);
+        let (cuda, device) = self.place(at, wanted.len)?;
+        *self.reading.entry(wanted.handle).or_default() += 1;
+        let most = match self.shortening && self.below(2) == 0 {
+            true => 1 + self.below(wanted.len),
+            false => wanted.len,
+        };
+        Ok(Begun {
+            file,
+            cuda,
+            at,
+            from,
+            device,
+            scripted,
+            most,
+        })
+    }
+
+    /// The device that a read goes to, which may.
+    fn place(&mut self, at: u64, len: usize) -> Done<(Cuda, usize)> {
+        let cuda = Cuda::loaded().ok_or(code::CUDA_DRIVER_ERROR)?;
+        let context = cuda.context()?;
+        let registered = self.registered(at, len.max(1));
+        let Some(device) = cuda.device_of(at) else {
+            self.see_freed_memory();
+            return Err(code::CUDA_POINTER_INVALID.into());
+        };
+        if cuda.context_of(at) != Some(context) {
+            return Err(code::CUDA_CONTEXT_MISMATCH.into());
+        }
+        if cuda
+            .device_of(at.saturating_add(len.max(1) as u64 - 1))
+            .is_none()
+        {
+            self.complain("a read past the end of device memory");
+            return Err(code::CUDA_POINTER_RANGE.into());
+        }
+        let within = registered.is_none_or(|(start, buffer)| {
+            start <= at && at + len as u64 <= start + buffer.len as u64
+        });
+        match within {
+            true => Ok((cuda, device)),
+            false => Err(code::INVALID_MAPPING_RANGE.into()),
+        }
+    }
+
+    fn finish(&mut self, wanted: Wanted, begun: &Begun, brought: Option<usize>) {
+        let ways = self.ways(begun, wanted.len);
+        self.statistics.read(begun.device, ways, brought);
+        let left = self.reading.entry(wanted.handle).or_default();
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.reading.remove(&wanted.handle);
+        }
+    }
+
+    fn ways(&self, begun: &Begun, len: usize) -> Ways {
+        let (from, to) = (begun.from, begun.from + len as u64);
+        let blocks = from.next_multiple_of(BLOCK) < to / BLOCK * BLOCK;
+        let same_place = begun.at % BLOCK == from % BLOCK;
+        let aligned = [from, to, begun.at]
+            .iter()
+            .all(|one| one.is_multiple_of(BLOCK));
+        let accelerated = self.start.mode != 0 && begun.file.direct && blocks && same_place;
+        Ways {
+            nvfs: accelerated && self.start.mode == 1,
+            p2p: accelerated && self.start.mode == 2,
+            posix: !accelerated || !aligned,
+            unaligned: !aligned,
+        }
+    }
+}
+
+impl Begun {
+    fn bring(&self, len: usize) -> Result<usize, Failure> {
+        let most = match self.scripted {
+            Some(Scripted::Fails(status)) => {
+                self.spoil(0, len)?;
+                return Err(status.into());
+            }
+            Some(Scripted::Errno(errno)) => {
+                self.spoil(0, len)?;
+                return Err(Failure::Errno(errno));
+            }
+            Some(Scripted::Short(most)) => most.min(len),
+            None => self.most,
+        };
+        let mut done = 0;
+        while done < most {
+            let bytes = self.read_blocks(self.from + done as u64, (most - done).min(PIECE))?;
+            if bytes.is_empty() {
+                return Ok(done);
+            }
+            self.cuda.write(self.at + done as u64, &bytes)?;
+            done += bytes.len();
+        }
+        self.spoil(most, len)?;
+        Ok(done)
+    }
+
+    /// Leaves garbage where bytes were asked for and did not go.
+    fn spoil(&self, from: usize, len: usize) -> Result<(), Failure> {
+        let garbage = vec![GARBAGE; (len - from).min(BLOCK as usize)];
+        match garbage.is_empty() {
+            true => Ok(()),
+            false => Ok(self.cuda.write(self.at + from as u64, &garbage)?),
+        }
+    }
+
+    /// Reads by whole blocks to a block of memory, as files want it that are open with `O_DIRECT`.
+    fn read_blocks(&self, from: u64, len: usize) -> Result<Vec<u8>, Failure> {
+        // SAFETY: the descriptor is open, and the file that is made of it here is never dropped.
+        let file = ManuallyDrop::new(unsafe { Opened::from_raw_fd(self.file.fd) });
+        let start = from / BLOCK * BLOCK;
+        let head = (from - start) as usize;
+        let whole = (head + len).next_multiple_of(BLOCK as usize);
+        let mut memory = vec![0; whole + BLOCK as usize];
+        let skip = memory.as_ptr().align_offset(BLOCK as usize);
+        let got = file.read_at(&mut memory[skip..skip + whole], start)?;
+        let end = got.min(head + len);
+        Ok(memory[skip..skip + end]
+            .get(head..)
+            .unwrap_or_default()
+            .to_vec())
+    }
+}
