@@ -1,7 +1,7 @@
 //! The double of the driver must see wrong programs: here is the loop that carries bytes to a device,
 //! in the driver's own calls, right and with one step wrong at a time; and the driver's errors.
 
-mod cufile;
+pub(crate) mod cufile;
 mod reached;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};

@@ -2,6 +2,7 @@
 //! with `GPUMAP_TEST_DRIVER=real` of the driver that is installed.
 
 mod capture;
+mod cufile;
 pub(crate) mod kernels;
 pub(crate) mod registered;
 

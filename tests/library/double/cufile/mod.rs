@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use fake_cufile::control::{Double, Live, Made, Status};
+use fake_cufile::control::{Double, Live, Made, Status, Version};
 use libloading::os::unix::{Library, RTLD_NOW};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -23,20 +23,20 @@ use crate::child::in_child;
 use crate::device::driver;
 use crate::scene::{Scene, need};
 
-const OK: Status = Status { code: 0, cuda: 0 };
+pub(crate) const OK: Status = Status { code: 0, cuda: 0 };
 
-const fn code(code: i32) -> Status {
+pub(crate) const fn code(code: i32) -> Status {
     Status { code, cuda: 0 }
 }
 
 /// The library's functions. Handles and addresses are numbers here.
-struct CuFile(Library);
+pub(crate) struct CuFile(pub(crate) Library);
 
 macro_rules! functions {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $answer:ty;)*) => {
         #[allow(non_snake_case, reason = "the library's names")]
         impl CuFile {$(
-            fn $name(&self, $($arg: $kind),*) -> $answer {
+            pub(crate) fn $name(&self, $($arg: $kind),*) -> $answer {
                 type Function = unsafe extern "C" fn($($kind),*) -> $answer;
                 // SAFETY: the double's function has this type.
                 #[allow(unsafe_code)]
@@ -78,7 +78,7 @@ functions! {
 }
 
 #[repr(C)]
-struct Descriptor {
+pub(crate) struct Descriptor {
     kind: c_int,
     fd: u64,
     operations: usize,
@@ -86,20 +86,20 @@ struct Descriptor {
 
 impl CuFile {
     /// The one that was loaded, by its name.
-    fn found() -> Self {
+    pub(crate) fn found() -> Self {
         // SAFETY: it is loaded.
         #[allow(unsafe_code)]
         let library = unsafe { Library::open(Some("libcufile.so.0"), RTLD_NOW) };
         Self(library.unwrap())
     }
 
-    fn has(&self, function: &str) -> bool {
+    pub(crate) fn has(&self, function: &str) -> bool {
         // SAFETY: nothing is called.
         #[allow(unsafe_code)]
         unsafe { self.0.get::<usize>(function.as_bytes()) }.is_ok()
     }
 
-    fn register(&self, fd: RawFd) -> Result<usize, Status> {
+    pub(crate) fn register(&self, fd: RawFd) -> Result<usize, Status> {
         let fd = u64::from(fd.cast_unsigned());
         let descriptor = Descriptor {
             kind: 1,
@@ -188,6 +188,24 @@ fn bare(test: &str, how: Made, work: impl FnOnce(&Bench<'_>)) {
             path,
         };
         work(&bench);
+    });
+}
+
+/// Runs `work` in a child, in which a double lies in a folder as the library does where it is installed, and
+/// no driver of GPUs is loaded.
+fn alone(test: &str, version: Version, work: impl FnOnce(&Double, &CuFile)) {
+    let make = || {
+        let scene = Scene::new();
+        let file = scene.file("f", 1);
+        (scene, file)
+    };
+    in_child(test, make, |path| {
+        let real = std::env::var("GPUMAP_TEST_DRIVER").is_ok_and(|driver| driver == "real");
+        let double = (!real).then_some(()).ok_or("the driver itself is in use");
+        if need("double", double).is_some() {
+            let library = Made::of(version).place(path.parent().unwrap()).unwrap();
+            work(&Double::load(library).unwrap(), &CuFile::found());
+        }
     });
 }
 

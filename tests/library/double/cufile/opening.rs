@@ -2,45 +2,44 @@
 
 use fake_cufile::control::{Fail, Live, Made, Mode, Status, Version};
 
-use super::{CuFile, Double, OK, SUCCESS, aborts, bare, code, entered, made};
-use crate::child::{in_child, this_test};
-use crate::scene::Scene;
+use super::{OK, SUCCESS, aborts, alone, bare, code, entered, made};
+use crate::child::this_test;
 
-const VERSIONS: [Version; 5] = [
-    Version::V1_11,
-    Version::V1_14,
-    Version::V1_15,
-    Version::V1_19,
-    Version::V1_20,
-];
+/// What a version has, found by its name where a program would find it.
+fn has(test: &str, version: Version, number: i32, parameters: bool, statistics: bool) {
+    alone(test, version, |_, cufile| {
+        assert_eq!(made::<i32>(|to| cufile.cuFileGetVersion(to).code), number);
+        assert!(cufile.has("cuFileRead"));
+        assert_eq!(cufile.has("cuFileSetParameterSizeT"), parameters);
+        assert_eq!(cufile.has("cuFileGetParameterString"), parameters);
+        assert_eq!(cufile.has("cuFileGetParameterMinMaxValue"), statistics);
+        assert_eq!(cufile.has("cuFileGetStatsL3"), statistics);
+    });
+}
 
 #[test]
-fn a_version_has_the_functions_that_it_has() {
-    // One child for each, since the loader keeps what has this name.
-    for version in VERSIONS {
-        let make = || {
-            let scene = Scene::new();
-            let folder = scene.path(&(version as i32).to_string());
-            std::fs::create_dir(&folder).unwrap();
-            let library = Made::of(version).place(&folder).unwrap();
-            (scene, library)
-        };
-        let in_parent = in_child(this_test!(), make, |path| {
-            let _double = Double::load(path.to_owned()).unwrap();
-            let cufile = CuFile::found();
-            let number: i32 = made(|to| cufile.cuFileGetVersion(to).code);
-            let folder = path.parent().unwrap().file_name().unwrap();
-            assert_eq!(number.to_string(), folder.to_str().unwrap());
-            assert!(cufile.has("cuFileRead"));
-            assert_eq!(cufile.has("cuFileSetParameterSizeT"), number >= 1140);
-            assert_eq!(cufile.has("cuFileGetParameterString"), number >= 1140);
-            assert_eq!(cufile.has("cuFileGetStatsL3"), number >= 1150);
-            assert_eq!(cufile.has("cuFileGetParameterMinMaxValue"), number >= 1150);
-        });
-        if in_parent.is_none() {
-            return;
-        }
-    }
+fn version_1_11_has_neither_parameters_nor_statistics() {
+    has(this_test!(), Version::V1_11, 1110, false, false);
+}
+
+#[test]
+fn version_1_14_has_parameters() {
+    has(this_test!(), Version::V1_14, 1140, true, false);
+}
+
+#[test]
+fn version_1_15_has_statistics() {
+    has(this_test!(), Version::V1_15, 1150, true, true);
+}
+
+#[test]
+fn version_1_19_has_all() {
+    has(this_test!(), Version::V1_19, 1190, true, true);
+}
+
+#[test]
+fn version_1_20_has_all() {
+    has(this_test!(), Version::V1_20, 1200, true, true);
 }
 
 #[test]
@@ -71,14 +70,8 @@ fn it_opens_behind_calls_of_the_driver_only() {
 
 #[test]
 fn without_the_driver_of_gpus_it_does_not_open() {
-    let make = || {
-        let scene = Scene::new();
-        let library = Made::of(Version::V1_15).place(&scene.path(".")).unwrap();
-        (scene, library)
-    };
-    in_child(this_test!(), make, |path| {
-        let double = Double::load(path.to_owned()).unwrap();
-        assert_eq!(CuFile::found().cuFileDriverOpen(), code(5033));
+    alone(this_test!(), Version::V1_15, |double, cufile| {
+        assert_eq!(cufile.cuFileDriverOpen(), code(5033));
         assert_eq!(double.live(), Live::default());
     });
 }

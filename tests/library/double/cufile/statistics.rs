@@ -111,20 +111,35 @@ fn they_tell_who_carried_the_bytes() {
             read(8192, 4096, 4096);
             assert_eq!(counted(bench, 0)[1..4], [p2p, nvfs, 0]);
         }
-        // Edges go by the CPU.
-        read(20_000, 4096, 0);
-        assert_eq!(counted(bench, 0), [3, 1, 2, 1, 1, 0, 2 * 8192 + 20_000]);
-        // So does what lies otherwise in memory than in the file, and what has no whole block.
-        read(8192, 4096, 8);
-        read(100, 4096, 0);
-        assert_eq!(counted(bench, 0), [5, 1, 2, 3, 3, 0, 3 * 8192 + 20_100]);
+        // Edges go by the CPU, each as a part of its own.
+        let mut before = counted(bench, 0);
+        let mut more = |len, from, skip| {
+            assert_eq!(read(len, from, skip), isize::try_from(len).unwrap());
+            let now = counted(bench, 0);
+            let more = std::array::from_fn(|at| now[at] - before[at]);
+            before = now;
+            more
+        };
+        assert_eq!(more(20_000, 4096, 0), [2, 0, 1, 1, 2, 0, 20_000]);
+        assert_eq!(more(20_000, 100, 0), [3, 0, 1, 2, 3, 0, 20_000]);
+        assert_eq!(more(4096, 100, 0), [2, 0, 0, 2, 2, 0, 4096]);
+        assert_eq!(more(100, 4096, 0), [1, 0, 0, 1, 1, 0, 100]);
+        assert_eq!(more(100, 4100, 0), [1, 0, 0, 1, 1, 0, 100]);
+        // Where the memory begins makes no other way.
+        assert_eq!(more(8192, 4096, 8), [1, 0, 1, 0, 1, 0, 8192]);
+        bench.double.mode(Mode::Compat);
+        assert_eq!(more(20_000, 100, 0), [1, 0, 0, 1, 1, 0, 20_000]);
+        bench.double.mode(Mode::Silent);
+        assert_eq!(more(8192, 0, 0), [0; 7]);
 
         bench.double.fail("cuFileRead", 1, Fail::Errno(libc::EIO));
         assert_eq!(read(8192, 0, 0), -1);
         assert_eq!(counted(bench, 0)[5], 1);
         assert_eq!(bench.cufile.cuFileStatsStop(), OK);
+        let before = counted(bench, 0);
+        bench.double.mode(Mode::Compat);
         read(8192, 0, 0);
-        assert_eq!(counted(bench, 0)[0], 6);
+        assert_eq!(counted(bench, 0), before);
     });
 }
 
@@ -143,6 +158,37 @@ fn a_file_that_is_open_without_o_direct_goes_by_the_cpu() {
             assert_eq!(counted(bench, 0)[1..4], [0, 0, 1]);
             bench.cufile.cuFileHandleDeregister(handle);
             bench.ends_clean();
+        },
+    );
+}
+
+#[test]
+fn nvidia_fs_counts_what_goes_its_way() {
+    entered(
+        this_test!(),
+        Made::of(Version::V1_11).mode(Mode::Nvfs),
+        |bench| {
+            let (_file, handle) = bench.file();
+            let memory = bench.memory();
+            let stats = bench.path.with_file_name("stats");
+            let line = || {
+                let text = std::fs::read_to_string(&stats).unwrap();
+                let line = text.lines().find(|line| line.starts_with("Reads")).unwrap();
+                line.split_once(": ").unwrap().1.to_owned()
+            };
+            let read = |len, from| bench.cufile.cuFileRead(handle, memory, len, from, 0);
+            bench.double.nvidia_fs(&stats, true);
+            assert_eq!(line(), "n=0 ok=0 err=0 readMiB=0 io_state_err=0");
+            for _ in 0..2 {
+                assert_eq!(read(1 << 20, 0), 1 << 20);
+                assert_eq!(read(100, 0), 100);
+            }
+            assert_eq!(line(), "n=2 ok=2 err=0 readMiB=2 io_state_err=0");
+            bench.double.mode(Mode::P2p);
+            assert_eq!(read(1 << 20, 0), 1 << 20);
+            assert_eq!(line(), "n=2 ok=2 err=0 readMiB=2 io_state_err=0");
+            bench.double.nvidia_fs(&stats, false);
+            assert_eq!(line(), "err=0 io_state_err=0");
         },
     );
 }

@@ -11,7 +11,7 @@
 //! use fake_cufile::control::{Fail, Live, Made, Mode, Version};
 //!
 //! let cufile = Made::of(Version::V1_15).mode(Mode::P2p).load().unwrap();
-//! cufile.fail("cuFileRead", 2, Fail::Errno(5));
+//! cufile.fail("cuFileRead", 2, Fail::Errno(5)); // the second call from now
 //! // … what is tested opens "libcufile.so.0", or `cufile.path()` …
 //! assert_eq!(cufile.live(), Live::default());
 //! assert_eq!(cufile.complaints(), [""; 0]);
@@ -44,17 +44,27 @@
 //!
 //! # What it is based on
 //!
-//! Recorded, of libraries 1.11, 1.14, 1.15 and 1.19: which functions and parameters each has, sizes and
-//! places of all structures, and the answers before the driver is open. That registering files or memory
-//! opens it; 5033 without libcuda; 5001 for closing and for statistics; 5006 for deregistering memory; -1
-//! and `EINVAL` for a read of null. Recorded on an H200 with 1.15, in the compatibility mode: all reads count
-//! as posix, at any alignment, and come short at the end of the file; 5027 without an entry of udev.
+//! *Recorded*, of libraries 1.11, 1.14, 1.15, 1.19 and 1.20 on a machine without a GPU: which functions and
+//! parameters each has, sizes and places of all structures, and the answers before the driver is open. That
+//! registering a file opens it, and spins with it where opening spins; 5033 without libcuda; 5001 for
+//! closing and for statistics; 5006 for deregistering memory; -1 and `EINVAL` for a read. On an H200 with
+//! 1.15, in the compatibility mode: every read is one by posix, and comes short at the end of the file; 5027
+//! without an entry of udev.
 //!
-//! Documented, in the library's reference: the codes of `registering` and `reads`, 5006 for closing under
-//! reads, 5026 for parameters, 5022 for levels that are not enabled, no fork.
+//! *Seen by others*, in public records: how reads with edges are counted where they are accelerated (`parts`);
+//! that `cuFileRead` may answer -1 with a code of its own in `errno`; that reads can go by the CPU with all
+//! counters of devices at zero ([`control::Mode::Silent`]).
 //!
-//! Assumed, and said so beside it: how reads are split where they are accelerated, that a file that is open
-//! without `O_DIRECT` is never accelerated, that a context must be current, that opening twice counts.
+//! *Documented*, in the library's reference: what wrong arguments are answered with, 5006 for closing under
+//! reads, 5026 for parameters, 5022 for levels that are not enabled, no fork. In nvidia-fs's source: how it
+//! tells what it counts.
+//!
+//! *Assumed*, and said so beside it: that a file which is open without `O_DIRECT` is never accelerated, that
+//! a context must be current and be the memory's, that opening twice counts, that a bad parameter is
+//! forgotten, and what is left where no reference says anything.
+//!
+//! `tests/library/driver/cufile.rs` asserts of this, and of the library itself where there is one, what can
+//! be asked of both.
 
 mod buffers;
 mod code;
@@ -64,7 +74,9 @@ mod driver;
 mod exports;
 mod files;
 mod made;
+mod nvidia_fs;
 mod parameters;
+mod parts;
 mod reads;
 mod statistics;
 mod world;

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use crate::code;
+use crate::parts::{NVFS, P2P};
 use crate::world::{Done, World};
 
 /// What a number is by default, and between which bounds it must be, in the order of the numbers.
@@ -160,7 +161,7 @@ const FEATURES: u32 = 0b111 << 1;
 impl World {
     pub(crate) fn properties(&self) -> Properties {
         let small = |number| u32::try_from(self.parameters.size(number)).unwrap_or(u32::MAX);
-        let (nvfs, p2p) = (self.start.mode == 1, self.start.mode == 2);
+        let (nvfs, p2p) = (self.start.mode == NVFS, self.start.mode == P2P);
         let allow_compat = u32::from(self.parameters.flag(1)) << 1;
         Properties {
             major: if nvfs { 2 } else { 0 },

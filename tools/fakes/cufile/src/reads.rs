@@ -1,9 +1,4 @@
 //! Reading a file into device memory.
-//!
-//! Assumed, since no accelerated machine was at hand: what lies in whole blocks of a file that is open with
-//! `O_DIRECT`, and goes to whole blocks of device memory, goes the accelerated way; edges go by the CPU, as
-//! does all of a file that is open without. Recorded in compatibility mode: every read counts as one by
-//! posix, at any alignment, and reads across the end come short.
 
 use std::fs::File as Opened;
 use std::mem::ManuallyDrop;
@@ -14,10 +9,11 @@ use std::time::Duration;
 use crate::code;
 use crate::cuda::Cuda;
 use crate::files::File;
-use crate::statistics::{Operation, Ways};
+use crate::parts::Parts;
+use crate::statistics::Operation;
 use crate::world::{Done, Scripted, World, world};
 
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 const PIECE: usize = 1 << 20;
 /// What a read that fails or comes short may leave where its bytes did not go.
 const GARBAGE: u8 = 0xbd;
@@ -81,14 +77,14 @@ pub(crate) fn read(wanted: Wanted) -> Result<usize, Failure> {
 impl World {
     fn begin(&mut self, wanted: Wanted) -> Result<Begun, Failure> {
         let scripted = self.scripted("cuFileRead");
-        // Recorded, with the driver closed.
-        if wanted.handle == 0 {
+        // Recorded of 1.11 and 1.15; later ones open the driver.
+        if wanted.handle == 0 || self.open == 0 {
             return Err(Failure::Errno(libc::EINVAL));
         }
-        self.needs_open()?;
         let Some(file) = self.files.get(&wanted.handle).copied() else {
             self.complain("a read of a file that is not registered");
-            return Err(Failure::Code(code::HANDLE_NOT_REGISTERED));
+            // Others saw this one in `errno`, though the reference has it as a negative answer.
+            return Err(Failure::Errno(code::HANDLE_NOT_REGISTERED));
         };
         if !file.is_still_open() {
             self.complain("a read of a file whose descriptor is closed");
@@ -144,28 +140,21 @@ impl World {
     }
 
     fn finish(&mut self, wanted: Wanted, begun: &Begun, brought: Option<usize>) {
-        let ways = self.ways(begun, wanted.len);
-        self.statistics.read(begun.device, ways, brought);
+        let parts = Parts::of(
+            self.start.mode,
+            begun.file.direct,
+            begun.from,
+            begun.at,
+            wanted.len,
+        );
+        self.statistics.read(begun.device, parts, brought);
+        if let (Some(nvidia_fs), Some(bytes)) = (&mut self.nvidia_fs, brought) {
+            nvidia_fs.count(parts.nvfs, bytes);
+        }
         let left = self.reading.entry(wanted.handle).or_default();
         *left = left.saturating_sub(1);
         if *left == 0 {
             self.reading.remove(&wanted.handle);
-        }
-    }
-
-    fn ways(&self, begun: &Begun, len: usize) -> Ways {
-        let (from, to) = (begun.from, begun.from + len as u64);
-        let blocks = from.next_multiple_of(BLOCK) < to / BLOCK * BLOCK;
-        let same_place = begun.at % BLOCK == from % BLOCK;
-        let aligned = [from, to, begun.at]
-            .iter()
-            .all(|one| one.is_multiple_of(BLOCK));
-        let accelerated = self.start.mode != 0 && begun.file.direct && blocks && same_place;
-        Ways {
-            nvfs: accelerated && self.start.mode == 1,
-            p2p: accelerated && self.start.mode == 2,
-            posix: !accelerated || !aligned,
-            unaligned: !aligned,
         }
     }
 }

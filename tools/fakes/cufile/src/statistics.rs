@@ -5,6 +5,7 @@
 //! the number of devices and 16 of them. What is written is as long as the version has it, to the byte.
 
 use crate::code;
+use crate::parts::Parts;
 use crate::world::{Done, World};
 
 const DEVICES: usize = 16;
@@ -35,15 +36,6 @@ pub(crate) struct OfDevice {
     registered: Tally,
     deregistered: u64,
     registered_bytes: u64,
-}
-
-/// By which ways a read went: what does not begin or end at a block may go by a second one.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ways {
-    pub(crate) p2p: bool,
-    pub(crate) nvfs: bool,
-    pub(crate) posix: bool,
-    pub(crate) unaligned: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,22 +82,26 @@ impl Statistics {
         }
     }
 
-    pub(crate) fn read(&mut self, device: usize, ways: Ways, bytes: Option<usize>) {
+    /// Counts a read that brought so many bytes, or failed.
+    pub(crate) fn read(&mut self, device: usize, parts: Parts, bytes: Option<usize>) {
         if !self.started() {
             return;
         }
         self.operations[Operation::Read as usize].count(bytes.is_some());
         let of = &mut self.devices[device % DEVICES];
-        of.reads += 1;
         let Some(bytes) = bytes else {
+            of.reads += 1;
             of.failed += 1;
             return;
         };
-        of.bytes += bytes as u64;
-        of.p2p += u64::from(ways.p2p);
-        of.nvfs += u64::from(ways.nvfs);
-        of.posix += u64::from(ways.posix);
-        of.unaligned += u64::from(ways.unaligned);
+        of.reads += parts.all();
+        of.p2p += parts.p2p;
+        of.nvfs += parts.nvfs;
+        of.posix += parts.posix;
+        of.unaligned += parts.unaligned;
+        if parts.all() > 0 {
+            of.bytes += bytes as u64;
+        }
         self.bytes += bytes as u64;
         let bucket = (bytes / 1024).checked_ilog2().unwrap_or(0) as usize;
         self.sizes[bucket.min(HISTOGRAM - 1)] += 1;

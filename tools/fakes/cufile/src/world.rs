@@ -7,6 +7,7 @@ use crate::buffers::Buffer;
 use crate::code::{self, Status};
 use crate::files::File;
 use crate::made::Start;
+use crate::nvidia_fs::NvidiaFs;
 use crate::parameters::Parameters;
 use crate::statistics::Statistics;
 
@@ -33,6 +34,7 @@ pub(crate) struct World {
     pub(crate) buffers: BTreeMap<u64, Buffer>,
     pub(crate) parameters: Parameters,
     pub(crate) statistics: Statistics,
+    pub(crate) nvidia_fs: Option<NvidiaFs>,
     /// Reads under way, by handle.
     pub(crate) reading: HashMap<usize, u64>,
     /// Reads wait before their first byte.
@@ -65,6 +67,7 @@ impl World {
             buffers: BTreeMap::new(),
             parameters: Parameters::default(),
             statistics: Statistics::default(),
+            nvidia_fs: None,
             reading: HashMap::new(),
             held: false,
             shortening: false,

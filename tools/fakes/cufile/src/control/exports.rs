@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use super::Knob;
 use crate::code::Status;
+use crate::nvidia_fs::NvidiaFs;
 use crate::world::{Scripted, world};
 
 /// A name that a control was handed.
@@ -30,6 +31,12 @@ extern "C" fn fake_cufile_set(knob: c_int, value: i64) {
         SHORT_READS => world.shorten(value.cast_unsigned()),
         _ => {}
     });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fake_cufile_nvidia_fs(file: *const c_char, enabled: c_int) {
+    let file = name(file).into();
+    world(|world| world.nvidia_fs = Some(NvidiaFs::new(file, enabled != 0)));
 }
 
 #[unsafe(no_mangle)]

@@ -6,7 +6,8 @@ mod make;
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs::File;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
@@ -22,6 +23,9 @@ pub enum Mode {
     Nvfs = 1,
     /// By the kernel's PCI peer-to-peer.
     P2p = 2,
+    /// By the CPU, and the counters of devices say nothing of it; only those of the whole library do. Others
+    /// saw this where the destination was not what they believed it to be.
+    Silent = 3,
 }
 
 /// How a call is made to fail.
@@ -78,7 +82,7 @@ impl Double {
 
     /// What this process finds it by; for the setting that names the library.
     #[must_use]
-    pub fn path(&self) -> &std::path::Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -126,6 +130,16 @@ impl Double {
     /// Has every second read come short, at random from this seed.
     pub fn short_reads(&self, seed: u64) {
         self.set(Knob::ShortReads, seed.cast_signed());
+    }
+
+    /// Has nvidia-fs's own counters told in this file from now on, as `/proc/driver/nvidia-fs/stats` has them;
+    /// `enabled`: whether it counts reads.
+    pub fn nvidia_fs(&self, file: &Path, enabled: bool) {
+        let name = CString::new(file.as_os_str().as_bytes()).unwrap_or_default();
+        self.call(
+            c"fake_cufile_nvidia_fs",
+            |set: extern "C" fn(*const c_char, c_int)| set(name.as_ptr(), enabled.into()),
+        );
     }
 
     /// Makes the call of a function that is `nth` from now (from 1) fail.
