@@ -96,7 +96,7 @@ fn a_script_has_reads_fail_and_spoil_what_was_there() {
         let double = &bench.double;
         double.fail("cuFileRead", 1, Fail::Code(5030));
         double.fail("cuFileRead", 3, Fail::Errno(libc::EIO));
-        double.fail("cuFileRead", 4, Fail::Short(5));
+        double.fail("cuFileRead", 5, Fail::Short(5));
         let read = || bench.cufile.cuFileRead(handle, memory, 100, 0, 0);
         let bytes = fs::read(bench.path).unwrap();
         assert_eq!(read(), -5030);
@@ -105,13 +105,15 @@ fn a_script_has_reads_fail_and_spoil_what_was_there() {
         assert!(bench.landed(memory, 100) == bytes[..100]);
         assert_eq!(read(), -1);
         assert_eq!(Errno::last(), Errno::EIO);
+        assert_eq!(bench.landed(memory, 100), [0xbd; 100]);
+        assert_eq!(read(), 100);
         assert_eq!(read(), 5);
         let landed = bench.landed(memory, 100);
         assert!(landed[..5] == bytes[..5] && landed[5..] == [0xbd; 95]);
         double.fail("cuFileRead", 1, Fail::Code(5030));
         double.fail_no_more();
         assert_eq!(read(), 100);
-        assert_eq!(double.calls("cuFileRead"), 5);
+        assert_eq!(double.calls("cuFileRead"), 6);
     });
 }
 
