@@ -17,6 +17,9 @@
 //! assert_eq!(cufile.complaints(), [""; 0]);
 //! ```
 //!
+//! The double of the driver counts what reads do there: for each MiB a stream, and one `cuMemcpyHtoDAsync_v2`
+//! on it.
+//!
 //! A program is given a folder in `LD_LIBRARY_PATH`, into which `Made::place` puts a file; what the double
 //! shall do is written into the file. With `Made::strict` the program is aborted at its end where something
 //! lives or was done wrong.
