@@ -32,6 +32,9 @@ pub(crate) struct Request<'r> {
     pub(crate) needs: OnceLock<Option<(Needs, Seen)>>,
 }
 
+/// Of so many rows it is cheaper to look at each chunk of the file between them than at each row.
+const MANY_ROWS: usize = 1024;
+
 impl Request<'_> {
     pub(crate) fn named(&self) -> Option<Route> {
         self.options.route.or(self.runtime.settings().route())
@@ -149,8 +152,9 @@ impl Request<'_> {
             let mapping = self.map.mapping.as_deref()?;
             let seen = Seen::now(&self.map.file).ok()?;
             let registrations = self.runtime.registrations();
-            let hull = self.rows.hull().shifted(self.map.offset)?;
-            let kept = registrations.all_kept(mapping, hull, &seen);
+            let many = self.rows.count() >= MANY_ROWS;
+            let hull = many.then(|| self.rows.hull().shifted(self.map.offset));
+            let kept = hull.and_then(|hull| registrations.all_kept(mapping, hull?, &seen));
             let needs = kept.unwrap_or_else(|| registrations.needs(mapping, self.in_file()));
             Some((needs, seen))
         };

@@ -41,6 +41,9 @@ const LEAST_REGISTERED: u64 = 16 << 20;
 const LEAST_COPIED: u64 = 1 << 20;
 /// Rows of a gather that are put in an order together.
 const BATCH: usize = 1 << 20;
+/// Fewer rows than this are told as parts, out of pinned memory: one launch. Numbers would be copied to the device
+/// before, behind a fill; an order gains nothing.
+const LEAST_NUMBERED: usize = 1024;
 
 pub(super) fn usable(ask: Ask) -> Result<Cost, Reason> {
     let in_place = ask.in_place.ok_or(Reason::HostDestination)?;
@@ -251,7 +254,7 @@ pub(crate) fn gather<'d>(
     Ok(all_there(source, rows.segments(Cursor::default(), bytes))?)
 }
 
-/// Begins to gather the rows, end to end, by their numbers where that can be. How many launches it took.
+/// Begins to gather the rows, end to end, by their numbers where that can be and pays. How many launches it took.
 pub(crate) fn put_rows<'d>(
     from: &Sources,
     source: Source<'_>,
@@ -259,12 +262,13 @@ pub(crate) fn put_rows<'d>(
     destination: &DeviceSliceMut<'d>,
     by: &mut impl Gathers<'d>,
 ) -> Result<u64, DeviceError> {
-    match rows.numbered(source.whole()) {
-        Some(numbers) if from.is_contiguous() => {
+    let by_number = from.is_contiguous() && rows.count() >= LEAST_NUMBERED;
+    match rows.numbered(source.whole()).filter(|_| by_number) {
+        Some(numbers) => {
             by.gather_rows(from, &numbers, destination)?;
             Ok(1)
         }
-        _ => put_parts(from, source, rows, destination, by),
+        None => put_parts(from, source, rows, destination, by),
     }
 }
 
@@ -292,7 +296,7 @@ fn put_parts<'d>(
     let bytes = destination.len();
     let average = bytes / (rows.count() as u64).max(1);
     let mut parts = parts(source, rows, bytes);
-    if average >= LEAST_UNORDERED || rows.count() < 1024 {
+    if average >= LEAST_UNORDERED || rows.count() < LEAST_NUMBERED {
         return by.gather_parts(from, parts, average, destination);
     }
     let mut launches = 0;

@@ -39,7 +39,10 @@ impl Case {
         let whole: Vec<_> = std::iter::once(0..LEN).collect();
         let row = |n: u64, len: u64| n * 70_001..n * 70_001 + len;
         let rows: Vec<_> = (0..LEN / 70_001).map(|n| row(n, 70_000 - n)).collect();
-        let even: Vec<_> = (0..LEN / 70_001).map(|n| row(n, 69_999)).collect();
+        // So many of one length that they go by their numbers.
+        let even: Vec<_> = (0..LEN / 15_000)
+            .map(|n| n * 15_000..n * 15_000 + 14_999)
+            .collect();
         let middle = rows.len() / 2 - 20..rows.len() / 2 + 20;
         let mapped = ReadOptions::new().route(Route::Mapped);
         let one = |rows: &[Range<u64>], options, named| Self {
@@ -50,8 +53,8 @@ impl Case {
         vec![
             one(&near, by(Engine::Dma), true),
             one(&whole, mapped, false),
-            one(&rows[middle.clone()], by(Engine::Kernel), true),
-            one(&even[middle], by(Engine::Kernel), true),
+            one(&rows[middle], by(Engine::Kernel), true),
+            one(&even[20..1100], by(Engine::Kernel), true),
             one(&rows, mapped, false),
             one(&even, ReadOptions::new(), false),
         ]
