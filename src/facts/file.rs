@@ -9,7 +9,7 @@ use super::mounts::Mount;
 use super::place::{FileSystemKind, Place};
 use super::storage::Storage;
 use super::tree::{Numbers, Tree};
-use super::{DirectProof, Fact, LowerCache, direct_io};
+use super::{DirectProof, Fact, LowerCache, direct_io, gds};
 use crate::report::Reason;
 use crate::residency::{Counter, Source, Untold};
 use crate::sys::{self, DirectAlignment};
@@ -56,6 +56,8 @@ facts! {
         residency: Source,
         /// Caches below the page cache: a cold file may still come out of one of these.
         lower_caches: Vec<LowerCache>,
+        /// Whether cuFile can look up what the file lies on; some versions crash where it cannot.
+        gds_file_safe: bool,
     }
 }
 
@@ -81,6 +83,10 @@ pub(super) fn of(opened: &Opened, tree: &Tree) -> FileFacts {
         direct,
         residency: residency(opened),
         lower_caches: place.lower_caches.clone(),
+        gds_file_safe: gds::safe(
+            opened.runtime.facts().gds_hazard(&opened.file),
+            "/sys/dev/block, /run/udev/data; for file systems without a block device their names",
+        ),
     }
 }
 

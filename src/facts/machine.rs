@@ -7,7 +7,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use super::fact::{facts, shown_as_they_are};
 use super::tree::Tree;
-use super::{Fact, Facts, cgroup};
+use super::{Fact, Facts, cgroup, gds};
 use crate::sys;
 
 /// Descriptors below which a program with many maps may run out of them.
@@ -99,6 +99,8 @@ facts! {
         open_files_limit: Limit,
         /// How much memory this process may lock.
         locked_memory_limit_bytes: Limit,
+        /// Whether opening cuFile's driver does not hang, whatever its version.
+        gds_driver_safe: bool,
     }
 }
 
@@ -119,6 +121,10 @@ pub(super) fn of(facts: &Facts, tree: &Tree) -> Machine {
             "raise it (ulimit -n): each map keeps a descriptor open",
         ),
         locked_memory_limit_bytes: limit("RLIMIT_MEMLOCK", Resource::RLIMIT_MEMLOCK),
+        gds_driver_safe: gds::safe(
+            facts.gds_driver_hazard(None),
+            "/proc/sys/kernel/osrelease, /dev/dxg, /proc/modules",
+        ),
     }
 }
 
