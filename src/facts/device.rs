@@ -73,6 +73,8 @@ facts! {
         pcie: PcieLink,
         /// The best link that it can have.
         pcie_most: PcieLink,
+        /// The largest window of the bus into its memory (BAR1): what peers reach at once.
+        bar1_bytes: u64,
         /// The NUMA node whose memory and cores are the nearest; a machine of one node has none.
         numa_node: u64,
         /// Whether it can read the pages of a mapped file in place, once they are registered.
@@ -129,6 +131,7 @@ pub(super) fn of(device: &Device, tree: &Tree) -> DeviceFacts {
         pci_bus_id,
         pcie: bus.link,
         pcie_most: bus.most,
+        bar1_bytes: bus.window,
         numa_node: bus.numa_node,
         read_only_host_register: is_so(READ_ONLY),
         pageable_memory_access: is_so(PAGEABLE),

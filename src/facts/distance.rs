@@ -14,6 +14,9 @@ facts! {
     WayFacts {
         /// How far they are apart; of several disks, the farthest.
         distance: PciDistance,
+        /// Whether cuFile's reads would be accelerated; unknown where nothing is known against it, since only
+        /// its counters show that.
+        gds_accelerated: bool,
     }
 }
 
@@ -55,13 +58,11 @@ struct Place {
     chain: Vec<String>,
 }
 
-pub(super) fn between(storage: &Fact<Storage>, bus_id: &Fact<String>, tree: &Tree) -> WayFacts {
-    WayFacts {
-        distance: distance(storage, bus_id, tree),
-    }
-}
-
-fn distance(storage: &Fact<Storage>, bus_id: &Fact<String>, tree: &Tree) -> Fact<PciDistance> {
+pub(super) fn between(
+    storage: &Fact<Storage>,
+    bus_id: &Fact<String>,
+    tree: &Tree,
+) -> Fact<PciDistance> {
     let Some(storage) = &storage.value else {
         return Fact::unknown(&storage.evidence);
     };
@@ -180,7 +181,7 @@ mod tests {
         }
         let names: Vec<_> = disks.iter().map(|(name, _)| *name).collect();
         let id = Fact::known(GPU.to_owned(), "asked");
-        distance(&raid(&names), &id, &machine.tree())
+        between(&raid(&names), &id, &machine.tree())
     }
 
     const SWITCH: &str = "pci0000:00/0000:00:01.0/0000:01:00.0";
@@ -228,7 +229,7 @@ mod tests {
             machine.link(&format!("sys/bus/pci/devices/{GPU}"), &gpu);
             machine.disk("259:0", &format!("{disk}/nvme/nvme0/block/nvme0n1"));
             let id = Fact::known(GPU.to_owned(), "asked");
-            let way = distance(&raid(&["nvme0n1"]), &id, &machine.tree());
+            let way = between(&raid(&["nvme0n1"]), &id, &machine.tree());
             assert_eq!(way.value, Some(expected), "{way:?}");
         }
     }

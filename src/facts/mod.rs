@@ -50,7 +50,7 @@ pub use device::{DeviceFacts, Driver, DriverFacts};
 pub use distance::{PciDistance, WayFacts};
 pub use fact::{Fact, Told, Value};
 pub use file::FileFacts;
-pub use gds::GdsHazard;
+pub use gds::{GdsFacts, GdsHazard, Iommu};
 pub use lower::LowerCache;
 pub use machine::{Limit, Machine, Support};
 pub use pcie::PcieLink;
@@ -102,6 +102,19 @@ pub fn device(device: &Device) -> DeviceFacts {
     device::of(device, &Tree::system())
 }
 
+/// How this machine is set up for GPUDirect Storage. Nothing is loaded or opened for it.
+///
+/// ```
+/// use gpumap::facts;
+/// for fact in facts::gds().all() {
+///     println!("{} = {:?} ({})", fact.name, fact.value, fact.evidence);
+/// }
+/// ```
+#[must_use]
+pub fn gds() -> GdsFacts {
+    gds::of(&Tree::system(), &|name| std::env::var(name).ok())
+}
+
 /// What lies between the storage of a file and a device.
 ///
 /// ```no_run
@@ -113,7 +126,11 @@ pub fn device(device: &Device) -> DeviceFacts {
 /// ```
 #[must_use]
 pub fn between(file: &FileFacts, device: &DeviceFacts) -> WayFacts {
-    distance::between(&file.storage, &device.pci_bus_id, &Tree::system())
+    let tree = Tree::system();
+    WayFacts {
+        distance: distance::between(&file.storage, &device.pci_bus_id, &tree),
+        gds_accelerated: gds::accelerated(file, &self::gds(), gds::in_every_version(&tree)),
+    }
 }
 
 /// How far the kernel reads ahead in this file; `None` where unknown.
@@ -230,7 +247,11 @@ mod tests {
         }
 
         pub(super) fn file(&self, path: &str, text: &str) {
-            std::fs::write(self.make_room(path), text).unwrap();
+            self.bytes(path, text.as_bytes());
+        }
+
+        pub(super) fn bytes(&self, path: &str, bytes: &[u8]) {
+            std::fs::write(self.make_room(path), bytes).unwrap();
         }
 
         pub(super) fn link(&self, path: &str, to: &str) {

@@ -28,6 +28,8 @@ shown_as_they_are!(PcieLink);
 pub(super) struct Bus {
     pub(super) link: Fact<PcieLink>,
     pub(super) most: Fact<PcieLink>,
+    /// Bytes of its largest window.
+    pub(super) window: Fact<u64>,
     pub(super) numa_node: Fact<u64>,
 }
 
@@ -37,6 +39,7 @@ pub(super) fn of(bus_id: &Fact<String>, tree: &Tree) -> Bus {
         return Bus {
             link: Fact::unknown(&bus_id.evidence),
             most: Fact::unknown(&bus_id.evidence),
+            window: Fact::unknown(&bus_id.evidence),
             numa_node: Fact::unknown(&bus_id.evidence),
         };
     };
@@ -45,9 +48,24 @@ pub(super) fn of(bus_id: &Fact<String>, tree: &Tree) -> Bus {
     Bus {
         link: judged(link(&folder, "current", tree), most.value),
         most,
+        window: tree.fact(format!("{folder}/resource"), largest_window),
         // -1 where there is no node.
         numa_node: tree.fact(format!("{folder}/numa_node"), |text| text.parse().ok()),
     }
+}
+
+/// A device has six windows at most, a line each: where it begins, where it ends, flags. Of those of a GPU the
+/// largest is the one into its memory. The lines behind are no windows.
+fn largest_window(text: &str) -> Option<u64> {
+    let hex = |field: &str| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok();
+    let bytes = |line: &str| {
+        let mut fields = line.split(' ');
+        let (start, end) = (hex(fields.next()?)?, hex(fields.next()?)?);
+        (start != 0)
+            .then(|| end.checked_sub(start)?.checked_add(1))
+            .flatten()
+    };
+    text.lines().take(6).filter_map(bytes).max()
 }
 
 fn link(folder: &str, which: &str, tree: &Tree) -> Fact<PcieLink> {
@@ -98,6 +116,21 @@ fn lanes(text: &str) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::facts::tests::Machine;
+
+    #[test]
+    fn the_largest_window_is_the_one_into_memory() {
+        let text = "\
+0x00000000de000000 0x00000000deffffff 0x0000000000040200
+0x0000000000000000 0x0000000000000000 0x0000000000000000
+0x0000010000000000 0x0000013fffffffff 0x000000000014220c
+0x0000000000000000 0x0000000000000000 0x0000000000000000
+0x0000014000000000 0x0000014001ffffff 0x000000000014220c
+0x0000000000000000 0x0000000000000000 0x0000000000000000
+0x0000000000000001 0xefffffffffffffff 0x0000000000000000";
+        assert_eq!(largest_window(text), Some(256 << 30));
+        assert_eq!(largest_window(""), None);
+        assert_eq!(largest_window("0x0 0x0 0x0"), None);
+    }
 
     const ID: &str = "0000:1b:00.0";
 

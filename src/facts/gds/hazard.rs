@@ -157,6 +157,11 @@ pub(in crate::facts) fn safe(hazard: Option<GdsHazard>, asked: &str) -> Fact<boo
     }
 }
 
+/// What stands against cuFile's driver in every version.
+pub(in crate::facts) fn in_every_version(tree: &Tree) -> Option<GdsHazard> {
+    of_driver(tree, Some(0))
+}
+
 fn of_driver(tree: &Tree, version: Option<i32>) -> Option<GdsHazard> {
     let waits = version.is_none_or(|version| version >= READS_MODULES);
     if let Some(told_by) = wsl(tree) {

@@ -16,11 +16,11 @@ use crate::values::To;
 const WIDEST: usize = 40;
 
 pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
-    let (machine, driver) = (facts::machine(runtime), facts::driver());
+    let (machine, driver, gds) = (facts::machine(runtime), facts::driver(), facts::gds());
     tell(
         out,
         Subject::Machine,
-        &[machine.all(), driver.all()].concat(),
+        &[machine.all(), driver.all(), gds.all()].concat(),
     );
     let mut outcome = Outcome::Done;
     let mut failed = |subject: Subject<'_>, error: String| {

@@ -259,10 +259,15 @@ fn doctor_tells_of_every_device_after_the_machine() {
     subjects.dedup();
     let expected = ["machine", "gpu:0", "gpu:1", "file", "gpu:0", "gpu:1"];
     assert_eq!(subjects, expected);
-    let ways = &facts[facts.len() - 2..];
-    assert!(ways.iter().all(|way| way.name == "distance"
-        && way.path.as_deref() == Some("a")
-        && !way.evidence.is_empty()));
+    let ways = &facts[facts.len() - 4..];
+    let names: Vec<_> = ways.iter().map(|way| way.name.as_str()).collect();
+    assert_eq!(names[..2], names[2..]);
+    assert_eq!(names[..2], ["distance", "gds_accelerated"]);
+    assert!(ways.iter().all(|way| way.value.as_deref() != Some("true")));
+    assert!(
+        ways.iter()
+            .all(|way| way.path.as_deref() == Some("a") && !way.evidence.is_empty())
+    );
     let value = |subject: &str, name: &str| {
         let fact = facts
             .iter()

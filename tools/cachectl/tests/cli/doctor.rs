@@ -2,7 +2,7 @@
 
 use cachectl::json::{FactRecord, Record};
 
-use crate::scene::{Answer, Scene};
+use crate::scene::{Answer, Scene, answer};
 
 fn facts(answer: &Answer) -> Vec<FactRecord> {
     let fact = |record| match record {
@@ -37,6 +37,35 @@ fn without_a_file_it_tells_about_the_machine() {
     }
     let driver = facts.iter().find(|fact| fact.name == "driver").unwrap();
     assert!(driver.mend.is_some(), "{driver:?}");
+}
+
+#[test]
+fn it_tells_how_the_machine_is_set_up_for_gds() {
+    let scene = Scene::new();
+    std::fs::write(
+        scene.path("cufile.json"),
+        r#"{"properties": {"allow_compat_mode": false}}"#,
+    )
+    .unwrap();
+    let mut command = scene.command(["doctor", "--json"]);
+    command
+        .env("CUFILE_ENV_PATH_JSON", scene.path("cufile.json"))
+        .env("CUFILE_FORCE_COMPAT_MODE", "true");
+    let facts = facts(&answer(&mut command).ends(0));
+    let fact = |name: &str| {
+        let fact = facts.iter().find(|fact| fact.name == name);
+        fact.unwrap_or_else(|| panic!("{name}: {facts:?}"))
+    };
+    let forced = fact("force_compat_mode");
+    assert_eq!(forced.value.as_deref(), Some("true"));
+    assert_eq!(forced.evidence, "CUFILE_FORCE_COMPAT_MODE");
+    assert!(forced.mend.is_some());
+    let allowed = fact("allow_compat_mode");
+    assert_eq!(allowed.value.as_deref(), Some("false"));
+    assert!(allowed.evidence.contains("cufile.json"), "{allowed:?}");
+    for name in ["nvidia_fs", "iommu", "acs_redirects", "container"] {
+        assert!(!fact(name).evidence.is_empty());
+    }
 }
 
 #[test]
