@@ -134,6 +134,10 @@ impl Device {
     pub(crate) fn reach(&self) -> Reach {
         match self.0 {}
     }
+
+    pub(crate) fn with_context<R>(&self, _: impl FnOnce() -> R) -> Result<R> {
+        match self.0 {}
+    }
 }
 
 #[allow(missing_docs, reason = "never called")]

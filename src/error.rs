@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::cuda::DeviceError;
+use crate::cufile::CufileError;
 use crate::evict::DROP_CACHES;
 use crate::report::Reason;
 use crate::request::Route;
@@ -120,6 +121,9 @@ pub enum Error {
         /// What stood against it.
         source: DeviceError,
     },
+    /// cuFile, or its driver, stood against it.
+    #[error(transparent)]
+    Cufile(#[from] CufileError),
     /// A setting has a value that is not accepted, or a key that does not exist.
     #[error(transparent)]
     Setting(#[from] crate::settings::SettingError),
@@ -149,7 +153,7 @@ impl Error {
         }
     }
 
-    /// The file it is about; `None` for settings, and for devices where no file was read.
+    /// The file it is about; `None` for settings, for cuFile, and for devices where no file was read.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -164,7 +168,7 @@ impl Error {
             | Self::Truncated { path, .. }
             | Self::Route { path, .. } => Some(path),
             Self::Device { path, .. } => path.as_deref(),
-            Self::Setting(_) => None,
+            Self::Cufile(_) | Self::Setting(_) => None,
         }
     }
 }

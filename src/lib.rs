@@ -66,6 +66,7 @@ mod cuda;
 #[cfg(not(feature = "cuda"))]
 #[path = "cuda_absent.rs"]
 mod cuda;
+mod cufile;
 mod error;
 pub mod evict;
 pub mod facts;
@@ -97,6 +98,7 @@ mod workers;
 
 pub use captured::Captured;
 pub use cuda::{Device, DeviceBuffer, DeviceError, DeviceIndices, DeviceSliceMut, DeviceStream};
+pub use cufile::{Cufile, CufileCode, CufileError, CufileProperties, ParameterValue};
 pub use error::{Error, FileKind, Result};
 pub use mmap::{Advice, Mmap, MmapOptions};
 pub use on_stream::{KeptIndices, OnStream};

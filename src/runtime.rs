@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::cuda::{Device, DeviceError, Kits, Lane};
+use crate::cufile::Cufile;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::lock::lock;
@@ -46,6 +47,8 @@ struct Inner {
     /// Threads that wait for storage more than they work.
     io_workers: OnceLock<Workers>,
     staging: Staging,
+    /// Opened when first asked for.
+    cufile: Mutex<Option<Cufile>>,
     devices: Mutex<HashMap<usize, Device>>,
     lanes: Pool<Lane>,
     /// For work on streams of the caller's.
@@ -91,6 +94,7 @@ impl RuntimeBuilder {
             io_workers: OnceLock::new(),
             rings: Rings::new(settings.depth()),
             staging: Staging::new(settings.piece_bytes(), settings.staging_bytes()),
+            cufile: Mutex::default(),
             devices: Mutex::default(),
             lanes: Pool::new(settings.lanes()),
             kits: Arc::new(Kits::new(settings.lanes())),
@@ -166,6 +170,33 @@ impl Runtime {
             .entry(ordinal)
             .or_insert(device)
             .clone())
+    }
+
+    /// cuFile, with its driver open: loaded and opened the first time, with the context of GPU 0, and closed
+    /// when the last clone of this runtime is gone, and of what this gives. Settings `GPUMAP_GDS` and
+    /// `GPUMAP_CUFILE`.
+    ///
+    /// # Errors
+    /// [`Error::Cufile`](crate::Error::Cufile) where it is switched off, not found or too old, where opening its
+    /// driver might hang or crash the process, or fails; [`Error::Device`](crate::Error::Device) where there
+    /// is no GPU, and in the child of a fork.
+    ///
+    /// ```
+    /// use gpumap::{Error, Runtime, Settings};
+    /// let mut settings = Settings::default();
+    /// settings.set("GPUMAP_GDS", "off")?;
+    /// let rt = Runtime::builder().settings(settings).build();
+    /// assert!(matches!(rt.cufile(), Err(Error::Cufile(gpumap::CufileError::Off))));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn cufile(&self) -> Result<Cufile> {
+        let known = lock(&self.inner.cufile).clone();
+        if let Some(cufile) = known {
+            return cufile.in_this_process().map(|()| cufile);
+        }
+        // Unlocked, as devices are. Of two that are opened at once one is closed again: the library counts.
+        let opened = Cufile::open(self.settings(), self.facts(), || self.find_device(0))?;
+        Ok(lock(&self.inner.cufile).get_or_insert(opened).clone())
     }
 
     /// Frees the staging memory, pinned memory too, that no read uses right now; the bytes freed. It

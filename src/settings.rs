@@ -10,6 +10,7 @@
 //! assert!(error.to_string().contains("1 to 1024"));
 //! ```
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::request::Route;
@@ -39,7 +40,7 @@ pub struct Key {
 }
 
 /// Every key. The order is that of the README's table.
-pub static KEYS: [Key; 12] = [
+pub static KEYS: [Key; 14] = [
     Key {
         name: "GPUMAP_ROUTE",
         default: "auto",
@@ -142,6 +143,42 @@ pub static KEYS: [Key; 12] = [
         },
     },
     Key {
+        name: "GPUMAP_GDS",
+        default: "auto",
+        unit: "name",
+        accepted: "auto or off",
+        doc: "whether libcufile may be used (GPUDirect Storage); off never loads it",
+        store: |s, text| {
+            s.gds = match text {
+                "auto" => true,
+                "off" => false,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |s| if s.gds { "auto" } else { "off" }.to_owned(),
+    },
+    Key {
+        name: "GPUMAP_CUFILE",
+        default: "auto",
+        unit: "path",
+        accepted: "auto (libcufile.so.0, then libcufile.so, as the loader finds them) or a file",
+        doc: "the library of GPUDirect Storage",
+        store: |s, text| {
+            s.cufile = match text {
+                "" => return None,
+                "auto" => None,
+                path => Some(path.into()),
+            };
+            Some(())
+        },
+        show: |s| {
+            s.cufile
+                .as_deref()
+                .map_or_else(|| "auto".to_owned(), |path| path.display().to_string())
+        },
+    },
+    Key {
         name: "GPUMAP_SUBMITTED",
         default: "64",
         unit: "reads",
@@ -234,6 +271,8 @@ pub struct Settings {
     pinned_bytes: u64,
     chunk_bytes: u64,
     registered_bytes: Option<u64>,
+    gds: bool,
+    cufile: Option<PathBuf>,
     submitted: usize,
     depth: u32,
     merge_gap: u64,
@@ -264,6 +303,8 @@ impl Default for Settings {
             pinned_bytes: 0,
             chunk_bytes: 0,
             registered_bytes: None,
+            gds: true,
+            cufile: None,
             submitted: 0,
             depth: 0,
             merge_gap: 0,
@@ -400,6 +441,18 @@ impl Settings {
         self.registered_bytes
     }
 
+    /// `GPUMAP_GDS`: whether libcufile may be used.
+    #[must_use]
+    pub const fn gds(&self) -> bool {
+        self.gds
+    }
+
+    /// `GPUMAP_CUFILE`: the library of GPUDirect Storage; `None` means that it is looked for.
+    #[must_use]
+    pub fn cufile(&self) -> Option<&Path> {
+        self.cufile.as_deref()
+    }
+
     /// `GPUMAP_SUBMITTED`: the most reads that are submitted and not done.
     #[must_use]
     pub const fn submitted(&self) -> usize {
@@ -496,6 +549,7 @@ mod tests {
             ("GPUMAP_PIECE", "1"),
             ("GPUMAP_PIECE", "99999999999999999999"),
             ("GPUMAP_STAGING", "2TiB"),
+            ("GPUMAP_GDS", "maybe"),
             ("GPUMAP_DEPTH", "0"),
             ("GPUMAP_MERGE_GAP", "17MiB"),
             ("GPUMAP_EVICT_WAIT", "-1"),

@@ -214,6 +214,12 @@ impl Device {
         }
     }
 
+    /// Calls `work` with its context current to this thread.
+    pub(crate) fn with_context<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
+        let _bound = self.bind()?;
+        Ok(work())
+    }
+
     /// Makes its context current to this thread.
     pub(super) fn bind(&self) -> Result<Bound<'_>> {
         self.in_this_process()?;

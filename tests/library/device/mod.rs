@@ -2,6 +2,7 @@
 //! driver itself, with `GPUMAP_TEST_DRIVER=real`, where there is a GPU.
 
 mod captured;
+mod cufile;
 mod faults;
 mod in_place;
 mod lives;

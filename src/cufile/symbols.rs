@@ -1,0 +1,100 @@
+//! The library's functions: those of every version since 1.11, and those that later ones have.
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+
+use super::code::Status;
+use super::error::{CufileError, checked};
+use super::library::Library;
+
+/// The oldest version that this crate is made for.
+const OLDEST: &str = "1.11";
+
+macro_rules! functions {
+    (
+        required { $($name:ident = $symbol:ident($($kind:ty),*) -> $answer:ty;)* }
+        optional { $($later:ident = $later_symbol:ident($($later_kind:ty),*);)* }
+    ) => {
+        /// The functions of the library, which stays loaded.
+        pub(super) struct Symbols {
+            $($name: unsafe extern "C" fn($($kind),*) -> $answer,)*
+            $(pub(super) $later: Option<unsafe extern "C" fn($($later_kind),*) -> Status>,)*
+        }
+
+        impl Symbols {
+            pub(super) fn find(library: &Library) -> Result<Self, CufileError> {
+                Ok(Self {
+                    $($name: {
+                        let symbol = stringify!($symbol);
+                        // SAFETY: the vendor's header gives the function this type.
+                        let found = unsafe { library.get(symbol) };
+                        found.ok_or(CufileError::Missing { symbol, since: OLDEST })?
+                    },)*
+                    $($later: {
+                        // SAFETY: as above.
+                        unsafe { library.get(stringify!($later_symbol)) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    required {
+        get_version = cuFileGetVersion(*mut c_int) -> Status;
+        driver_open = cuFileDriverOpen() -> Status;
+        // The one without a number closes it for all users at once.
+        driver_close = cuFileDriverClose_v2() -> Status;
+        count_uses = cuFileUseCount() -> c_long;
+        get_properties = cuFileDriverGetProperties(*mut c_void) -> Status;
+    }
+    optional {
+        get_size = cuFileGetParameterSizeT(c_int, *mut usize);
+        // A bool in the header: any byte is a value of this type.
+        get_bool = cuFileGetParameterBool(c_int, *mut u8);
+        get_string = cuFileGetParameterString(c_int, *mut c_char, c_int);
+    }
+}
+
+impl std::fmt::Debug for Symbols {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("libcufile")
+    }
+}
+
+impl Symbols {
+    /// May be asked before the driver is open.
+    pub(super) fn version(&self) -> Result<i32, CufileError> {
+        let mut version = 0;
+        // SAFETY: it writes one number.
+        let status = unsafe { (self.get_version)(&raw mut version) };
+        checked("cuFileGetVersion", status)?;
+        Ok(version)
+    }
+
+    pub(super) fn open(&self) -> Result<(), CufileError> {
+        // SAFETY: it takes nothing.
+        checked("cuFileDriverOpen", unsafe { (self.driver_open)() })
+    }
+
+    /// # Safety
+    /// The caller opened it, has not closed it since, and has nothing registered or under way.
+    pub(super) unsafe fn close(&self) -> Result<(), CufileError> {
+        // SAFETY: as the caller says.
+        checked("cuFileDriverClose", unsafe { (self.driver_close)() })
+    }
+
+    pub(super) fn use_count(&self) -> u64 {
+        // SAFETY: it takes nothing.
+        let count = unsafe { (self.count_uses)() };
+        u64::try_from(count).unwrap_or(0)
+    }
+
+    /// # Safety
+    /// So many bytes as any version's structure has can be written to.
+    pub(super) unsafe fn properties(&self, to: *mut c_void) -> Result<(), CufileError> {
+        // SAFETY: as the caller says.
+        let status = unsafe { (self.get_properties)(to) };
+        checked("cuFileDriverGetProperties", status)
+    }
+}

@@ -1,0 +1,237 @@
+//! cuFile's driver is opened once and closed in time, whatever its version; what stands against it is told.
+
+use fake_cufile::control::{Double, Fail, Live, Made, Version};
+use gpumap::facts::GdsHazard;
+use gpumap::{CufileError, DeviceError, Error, ParameterValue, Result, Runtime};
+
+use super::on_the_double;
+use crate::child::{own_proc, this_test};
+use crate::fork::{fork_and, is_good};
+use crate::scene::runtime;
+
+/// A test for each version: a process has one.
+macro_rules! in_every_version {
+    ($($work:ident;)*) => {$(
+        mod $work {
+            use fake_cufile::control::Version;
+
+            use super::with_version;
+            use crate::child::this_test;
+
+            in_every_version!(@ $work v1_11 V1_11, v1_14 V1_14, v1_15 V1_15, v1_19 V1_19, v1_20 V1_20);
+        }
+    )*};
+    (@ $work:ident $($test:ident $version:ident),*) => {$(
+        #[test]
+        fn $test() {
+            let version = Version::$version;
+            with_version(this_test!(), version, |library| super::$work(version, library));
+        }
+    )*};
+}
+
+in_every_version! {
+    opened_once_and_closed_with_the_last_clone;
+    parameters_are_told_by_name;
+}
+
+/// A runtime that finds this library.
+fn beside(cufile: &Double) -> Runtime {
+    runtime(&[("GPUMAP_CUFILE", cufile.path().to_str().unwrap())])
+}
+
+/// Runs `work` with a library of this version, and sees that nothing of it lives afterwards. Later versions
+/// ask for a list of modules, which not every machine has.
+fn with_version(test: &str, version: Version, work: impl FnOnce(&Double)) {
+    on_the_double(test, |_, path| {
+        let later = version >= Version::V1_19;
+        if later && own_proc(path.parent().unwrap(), true).is_none() {
+            return;
+        }
+        let library = Made::of(version).load().unwrap();
+        work(&library);
+        assert_eq!(library.live(), Live::default());
+        assert_eq!(library.complaints(), [""; 0]);
+    });
+}
+
+fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> CufileError {
+    match outcome {
+        Err(Error::Cufile(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_loaded() -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.contains("cufile")
+}
+
+fn opened_once_and_closed_with_the_last_clone(version: Version, library: &Double) {
+    let rt = beside(library);
+    assert_eq!(library.live(), Live::default());
+    let cufile = rt.cufile().unwrap();
+    let again = rt.clone().cufile().unwrap();
+    assert_eq!(library.calls("cuFileDriverOpen"), 1);
+    assert_eq!(again.version(), version as i32);
+    assert_eq!(cufile.use_count().unwrap(), 1);
+    cufile.properties().unwrap();
+    drop((rt, again));
+    assert_eq!(library.live().open, 1);
+    drop(cufile);
+    assert_eq!(library.live(), Live::default());
+}
+
+fn parameters_are_told_by_name(version: Version, library: &Double) {
+    let cufile = beside(library).cufile().unwrap();
+    let depth = cufile.parameter("EXECUTION_MAX_IO_QUEUE_DEPTH");
+    if version < Version::V1_14 {
+        let said = refused(depth).to_string();
+        assert!(said.contains("1.14 or later"), "{said}");
+    } else {
+        assert!(matches!(depth, Ok(ParameterValue::Size(1..))), "{depth:?}");
+        let compat = cufile.parameter("FORCE_COMPAT_MODE").unwrap();
+        assert_eq!(compat, ParameterValue::Bool(false));
+        let level = cufile.parameter("LOGGING_LEVEL");
+        assert!(matches!(level, Ok(ParameterValue::Text(_))), "{level:?}");
+    }
+    let later = cufile.parameter("GDS_FALLBACK_IO");
+    assert_eq!(later.is_ok(), version >= Version::V1_19, "{later:?}");
+    let said = refused(cufile.parameter("SPEED")).to_string();
+    assert!(said.contains("SPEED") && said.contains("LOG_DIR"), "{said}");
+}
+
+#[test]
+fn each_runtime_opens_it_and_the_library_counts() {
+    with_version(this_test!(), Version::V1_15, |library| {
+        let (one, other) = (beside(library), beside(library));
+        let cufile = one.cufile().unwrap();
+        other.cufile().unwrap();
+        assert_eq!(cufile.use_count().unwrap(), 2);
+        drop(other);
+        assert_eq!(cufile.use_count().unwrap(), 1);
+    });
+}
+
+#[test]
+fn many_threads_have_one() {
+    with_version(this_test!(), Version::V1_19, |library| {
+        let rt = beside(library);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| rt.cufile().unwrap().properties().unwrap());
+            }
+        });
+        assert_eq!(library.live().open, 1);
+    });
+}
+
+#[test]
+fn what_opening_fails_with_is_told_and_the_next_try_works() {
+    with_version(this_test!(), Version::V1_20, |library| {
+        let rt = beside(library);
+        for (how, words) in [
+            (Fail::Code(5033), "cannot be set up (5033)"),
+            (Fail::Code(5999), "no meaning here (5999)"),
+            (Fail::Cuda(719), "(5011), with its error 719"),
+        ] {
+            library.fail("cuFileDriverOpen", 1, how);
+            let said = refused(rt.cufile()).to_string();
+            let named = said.starts_with("cuFileDriverOpen failed: ");
+            assert!(named && said.contains(words), "{said}");
+            assert_eq!(library.live(), Live::default());
+        }
+        library.fail("cuFileGetVersion", 1, Fail::Code(5005));
+        let said = refused(rt.cufile()).to_string();
+        assert!(said.contains("cuFileGetVersion"), "{said}");
+        assert_eq!(rt.cufile().unwrap().version(), 1200);
+    });
+}
+
+/// This double ends the process where its driver is opened.
+#[test]
+fn what_would_hang_is_not_tried() {
+    on_the_double(this_test!(), |_, path| {
+        if own_proc(path.parent().unwrap(), false).is_none() {
+            return;
+        }
+        let library = Made::of(Version::V1_20).hazard().load().unwrap();
+        let error = refused(beside(&library).cufile());
+        assert_eq!(error, CufileError::Hazard(GdsHazard::NoProcModules));
+        assert!(error.to_string().contains("kernel with loadable modules"));
+        assert_eq!(library.calls("cuFileDriverOpen"), 0);
+    });
+}
+
+#[test]
+fn a_library_that_is_not_there_is_told_with_what_was_tried() {
+    on_the_double(this_test!(), |_, path| {
+        let missing = path.with_extension("missing");
+        // This file is there, and no library.
+        for named in [&*missing, path] {
+            let named = named.to_str().unwrap();
+            let rt = runtime(&[("GPUMAP_CUFILE", named)]);
+            let said = refused(rt.cufile()).to_string();
+            assert!(said.contains(named) && said.contains("install"), "{said}");
+        }
+    });
+}
+
+/// One that lacks what every version has is another library.
+#[test]
+fn another_library_is_told_by_the_function_that_it_lacks() {
+    on_the_double(this_test!(), |_, _| {
+        let rt = runtime(&[("GPUMAP_CUFILE", "libcuda.so")]);
+        let error = refused(rt.cufile());
+        assert!(matches!(error, CufileError::Missing { .. }), "{error}");
+    });
+}
+
+#[test]
+fn it_is_found_by_its_usual_name() {
+    with_version(this_test!(), Version::V1_15, |library| {
+        assert_eq!(runtime(&[]).cufile().unwrap().version(), 1150);
+        assert_eq!(library.calls("cuFileDriverOpen"), 1);
+    });
+}
+
+#[test]
+fn off_never_loads_it() {
+    on_the_double(this_test!(), |_, path| {
+        let before = is_loaded();
+        // Placed where a loader would find it, and not loaded.
+        let folder = path.parent().unwrap();
+        let placed = Made::of(Version::V1_15).place(folder).unwrap();
+        let named = placed.to_str().unwrap();
+        let off = runtime(&[("GPUMAP_CUFILE", named), ("GPUMAP_GDS", "off")]);
+        assert_eq!(refused(off.cufile()), CufileError::Off);
+        let mut buffer = off.device(0).unwrap().alloc(100).unwrap();
+        off.open(path).unwrap().read(..100, &mut buffer).unwrap();
+        assert!(!before && !is_loaded());
+        runtime(&[("GPUMAP_CUFILE", named)]).cufile().unwrap();
+        assert!(is_loaded(), "it would have been seen");
+    });
+}
+
+#[test]
+fn it_is_not_used_in_the_child_of_a_fork() {
+    with_version(this_test!(), Version::V1_15, |library| {
+        let rt = beside(library);
+        let cufile = rt.cufile().unwrap();
+        assert!(is_good(fork_and(|| {
+            for outcome in [
+                rt.cufile().map(drop),
+                cufile.use_count().map(drop),
+                cufile.properties().map(drop),
+                cufile.parameter("LOG_DIR").map(drop),
+            ] {
+                let source = outcome.unwrap_err();
+                let forked = DeviceError::Forked;
+                assert!(matches!(source, Error::Device { source, .. } if source == forked));
+            }
+            drop((rt.clone(), cufile.clone()));
+            assert_eq!(library.complaints(), [""; 0]);
+        })));
+        assert_eq!(cufile.use_count().unwrap(), 1);
+    });
+}
