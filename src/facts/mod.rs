@@ -153,6 +153,9 @@ pub(crate) struct Facts {
     direct_is_effective: Mutex<HashMap<Mount, bool>>,
     /// By the unique number of the mount.
     places: Mutex<HashMap<Mount, Arc<Place>>>,
+    /// By the same.
+    gds_places: gds::SafePlaces,
+    nvidia_fs: OnceLock<bool>,
 }
 
 impl Facts {

@@ -6,7 +6,7 @@ mod setup;
 mod way;
 
 pub use hazard::GdsHazard;
-pub(super) use hazard::{in_every_version, safe};
+pub(super) use hazard::{SafePlaces, in_every_version, safe};
 pub(super) use setup::of;
 pub use setup::{GdsFacts, Iommu};
 pub(super) use way::accelerated;
