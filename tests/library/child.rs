@@ -192,29 +192,6 @@ pub(crate) fn mounted(kind: &str, at: &Path, options: &str) -> Option<()> {
     )
 }
 
-/// A `/proc` of this thread's own, and of those that it starts: with a list of modules or without, whatever the
-/// machine has. The need is `fs`.
-#[must_use]
-pub(crate) fn own_proc(over: &Path, modules: bool) -> Option<()> {
-    use nix::mount::{MsFlags, mount};
-    own_mounts()?;
-    let proc = over.join("proc");
-    mounted("tmpfs", &proc, "")?;
-    if modules {
-        std::fs::write(proc.join("modules"), "").unwrap();
-    }
-    let none: Option<&str> = None;
-    let bind = |from: &Path, to: &Path| {
-        std::fs::create_dir_all(to).unwrap();
-        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
-        need("fs", mount(Some(from), to, none, flags, none))
-    };
-    let me = std::fs::canonicalize("/proc/self").unwrap();
-    bind(&me, &proc.join("self"))?;
-    bind(Path::new("/proc/sys"), &proc.join("sys"))?;
-    bind(&proc, Path::new("/proc"))
-}
-
 /// An overlay with `lower`, mounted; the folder where it is seen.
 #[must_use]
 pub(crate) fn overlay(over: &Path) -> Option<PathBuf> {

@@ -1,13 +1,16 @@
 //! cuFile's driver is opened once and closed in time, whatever its version; what stands against it is told.
 
+use std::path::Path;
+
 use fake_cufile::control::{Double, Fail, Live, Made, Version};
 use gpumap::facts::GdsHazard;
 use gpumap::{CufileError, DeviceError, Error, ParameterValue, Result, Runtime};
+use nix::mount::{MsFlags, mount};
 
 use super::on_the_double;
-use crate::child::{own_proc, this_test};
+use crate::child::{mounted, own_mounts, this_test};
 use crate::fork::{fork_and, is_good};
-use crate::scene::runtime;
+use crate::scene::{need, runtime};
 
 /// A test for each version: a process has one.
 macro_rules! in_every_version {
@@ -53,6 +56,28 @@ fn with_version(test: &str, version: Version, work: impl FnOnce(&Double)) {
         assert_eq!(library.live(), Live::default());
         assert_eq!(library.complaints(), [""; 0]);
     });
+}
+
+/// A `/proc` of this thread's own, and of those that it starts: with a list of modules or without, whatever the
+/// machine has. The need is `fs`.
+#[must_use]
+fn own_proc(over: &Path, modules: bool) -> Option<()> {
+    own_mounts()?;
+    let proc = over.join("proc");
+    mounted("tmpfs", &proc, "")?;
+    if modules {
+        std::fs::write(proc.join("modules"), "").unwrap();
+    }
+    let none: Option<&str> = None;
+    let bind = |from: &Path, to: &Path| {
+        std::fs::create_dir_all(to).unwrap();
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+        need("fs", mount(Some(from), to, none, flags, none))
+    };
+    let me = std::fs::canonicalize("/proc/self").unwrap();
+    bind(&me, &proc.join("self"))?;
+    bind(Path::new("/proc/sys"), &proc.join("sys"))?;
+    bind(&proc, Path::new("/proc"))
 }
 
 fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> CufileError {
