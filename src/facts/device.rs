@@ -75,6 +75,8 @@ facts! {
         pcie_most: PcieLink,
         /// The largest window of the bus into its memory (BAR1): what peers reach at once.
         bar1_bytes: u64,
+        /// How much of its memory the kernel lends to other devices: what its PCI peer-to-peer transfers need.
+        p2pmem_bytes: u64,
         /// The NUMA node whose memory and cores are the nearest; a machine of one node has none.
         numa_node: u64,
         /// Whether it can read the pages of a mapped file in place, once they are registered.
@@ -132,10 +134,37 @@ pub(super) fn of(device: &Device, tree: &Tree) -> DeviceFacts {
         pcie: bus.link,
         pcie_most: bus.most,
         bar1_bytes: bus.window,
+        p2pmem_bytes: bus.peer_memory,
         numa_node: bus.numa_node,
         read_only_host_register: is_so(READ_ONLY),
         pageable_memory_access: is_so(PAGEABLE),
         uses_host_page_tables: is_so(BY_HOST_TABLES),
+    }
+}
+
+#[cfg(test)]
+impl DeviceFacts {
+    /// Of which only this is known.
+    pub(super) fn on_bus(pci_bus_id: Fact<String>, p2pmem_bytes: Fact<u64>) -> Self {
+        let text = || Fact::unknown("not asked");
+        let bytes = || Fact::unknown("not asked");
+        let is_so = || Fact::unknown("not asked");
+        Self {
+            name: text(),
+            memory_bytes: bytes(),
+            memory_free_bytes: bytes(),
+            compute_capability: text(),
+            driver_version: text(),
+            pci_bus_id,
+            pcie: Fact::unknown("not asked"),
+            pcie_most: Fact::unknown("not asked"),
+            bar1_bytes: bytes(),
+            p2pmem_bytes,
+            numa_node: bytes(),
+            read_only_host_register: is_so(),
+            pageable_memory_access: is_so(),
+            uses_host_page_tables: is_so(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::Fact;
 use super::fact::{facts, shown_as_they_are};
+use super::gds::GdsPath;
 use super::storage::Storage;
 use super::tree::Tree;
 
@@ -14,9 +15,8 @@ facts! {
     WayFacts {
         /// How far they are apart; of several disks, the farthest.
         distance: PciDistance,
-        /// Whether cuFile's reads would be accelerated; unknown where nothing is known against it, since only
-        /// its counters show that.
-        gds_accelerated: bool,
+        /// Which way cuFile's reads would go, as far as is known beforehand; only its counters show that they did.
+        gds: GdsPath,
     }
 }
 

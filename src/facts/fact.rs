@@ -45,6 +45,14 @@ impl<T> Fact<T> {
         }
     }
 
+    pub(crate) fn map<U>(self, value: impl FnOnce(T) -> U) -> Fact<U> {
+        Fact {
+            value: self.value.map(value),
+            evidence: self.evidence,
+            mend: self.mend,
+        }
+    }
+
     /// Another fact that the same evidence shows.
     pub(crate) fn and_so<U>(&self, value: impl FnOnce(&T) -> U) -> Fact<U> {
         Fact::new(self.value.as_ref().map(value), self.evidence.clone())
@@ -99,6 +107,15 @@ shown_as_they_are!(String, bool, u64, usize);
 impl Value for PathBuf {
     fn text(&self) -> String {
         self.to_string_lossy().into_owned()
+    }
+}
+
+impl Value for Vec<String> {
+    fn text(&self) -> String {
+        if self.is_empty() {
+            return "none".to_owned();
+        }
+        self.join(", ")
     }
 }
 

@@ -50,7 +50,7 @@ pub use device::{DeviceFacts, Driver, DriverFacts};
 pub use distance::{PciDistance, WayFacts};
 pub use fact::{Fact, Told, Value};
 pub use file::FileFacts;
-pub use gds::{GdsFacts, GdsHazard, Iommu};
+pub use gds::{GdsFacts, GdsHazard, GdsPath, Iommu};
 pub use lower::LowerCache;
 pub use machine::{Limit, Machine, Support};
 pub use pcie::PcieLink;
@@ -129,7 +129,7 @@ pub fn between(file: &FileFacts, device: &DeviceFacts) -> WayFacts {
     let tree = Tree::system();
     WayFacts {
         distance: distance::between(&file.storage, &device.pci_bus_id, &tree),
-        gds_accelerated: gds::accelerated(file, &self::gds(), gds::in_every_version(&tree)),
+        gds: gds::path(file, device, &self::gds(), gds::in_every_version(&tree)),
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Bus {
     pub(super) most: Fact<PcieLink>,
     /// Bytes of its largest window.
     pub(super) window: Fact<u64>,
+    /// Bytes of its memory that the kernel lends to other devices.
+    pub(super) peer_memory: Fact<u64>,
     pub(super) numa_node: Fact<u64>,
 }
 
@@ -40,6 +42,7 @@ pub(super) fn of(bus_id: &Fact<String>, tree: &Tree) -> Bus {
             link: Fact::unknown(&bus_id.evidence),
             most: Fact::unknown(&bus_id.evidence),
             window: Fact::unknown(&bus_id.evidence),
+            peer_memory: Fact::unknown(&bus_id.evidence),
             numa_node: Fact::unknown(&bus_id.evidence),
         };
     };
@@ -49,6 +52,7 @@ pub(super) fn of(bus_id: &Fact<String>, tree: &Tree) -> Bus {
         link: judged(link(&folder, "current", tree), most.value),
         most,
         window: tree.fact(format!("{folder}/resource"), largest_window),
+        peer_memory: tree.fact(format!("{folder}/p2pmem/size"), |text| text.parse().ok()),
         // -1 where there is no node.
         numa_node: tree.fact(format!("{folder}/numa_node"), |text| text.parse().ok()),
     }
@@ -168,6 +172,16 @@ mod tests {
             bus.link.evidence,
             format!("{folder}/current_link_{{speed,width}}")
         );
+    }
+
+    #[test]
+    fn memory_for_peers_is_told_where_there_is_any() {
+        assert_eq!(
+            bus(&[("p2pmem/size", "150323855360\n")]).peer_memory.value,
+            Some(140 << 30)
+        );
+        let none = bus(&[]).peer_memory;
+        assert!(none.value.is_none() && none.evidence.contains("p2pmem/size"));
     }
 
     #[test]

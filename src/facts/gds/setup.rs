@@ -1,17 +1,21 @@
 //! How this machine is set up for GPUDirect Storage: what carries its transfers, and what its settings say.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::acs;
+use super::config::Config;
 use crate::facts::fact::{facts, shown_as_they_are};
 use crate::facts::tree::Tree;
 use crate::facts::{Fact, Facts};
 
 const VERSION: &str = "/proc/driver/nvidia-fs/version";
+const SERVED: &str = "/proc/driver/nvidia-fs/modules";
+const STATS: &str = "/proc/driver/nvidia-fs/stats";
 const MODULES: &str = "/proc/modules";
+const MULTIPATH: &str = "/sys/module/nvme_core/parameters/multipath";
 const GROUPS: &str = "/sys/kernel/iommu_groups";
-const CONFIG: &str = "/etc/cufile.json";
+const CMDLINE: &str = "/proc/cmdline";
 
 /// What the IOMMU does to peer-to-peer transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,12 @@ facts! {
     GdsFacts {
         /// The version of the kernel's module nvidia-fs; unknown where it is not loaded.
         nvidia_fs: String,
+        /// The drivers of storage that it serves.
+        nvidia_fs_modules: Vec<String>,
+        /// Whether it counts reads, which is what shows its part where cuFile has no counters for that.
+        nvidia_fs_counts: bool,
+        /// Whether NVMe disks are reached by several ways, which PCI peer-to-peer does not serve.
+        nvme_multipath: bool,
         /// What the IOMMU does.
         iommu: Iommu,
         /// Whether bridges on the PCI bus send peer-to-peer transfers by way of the processor (ACS).
@@ -54,8 +64,12 @@ facts! {
         force_compat_mode: bool,
         /// Whether it may where nothing better serves.
         allow_compat_mode: bool,
-        /// Whether the settings have cuFile use the kernel's PCI peer-to-peer transfers.
+        /// Whether it uses the kernel's PCI peer-to-peer transfers; it does not where that is not set.
         use_pci_p2pdma: bool,
+        /// Whether it does so for NVMe disks: a setting of its own in later versions.
+        nvme_use_pci_p2pdma: bool,
+        /// What it stages reads for: file systems, mounts, disks, drivers.
+        denylist: Vec<String>,
         /// How much cuFile writes into its log.
         logging_level: String,
     }
@@ -64,25 +78,48 @@ facts! {
 /// `variable` gives variables of the environment.
 pub(in crate::facts) fn of(tree: &Tree, variable: &dyn Fn(&str) -> Option<String>) -> GdsFacts {
     let config = Config::find(tree, variable);
-    let flag = |variable, key| {
-        let fact: Fact<String> = config.told(variable, key);
-        Fact::new(fact.value.as_deref().and_then(truth), fact.evidence)
-    };
+    let property = |variable, name| config.flag(Some(variable), name);
     GdsFacts {
         nvidia_fs: nvidia_fs(tree),
+        nvidia_fs_modules: tree.fact(SERVED, |text| {
+            Some(text.lines().map(before_colon).collect())
+        }),
+        nvidia_fs_counts: counts(tree),
+        nvme_multipath: tree.fact(MULTIPATH, |text| Some(text == "Y")),
         iommu: iommu(tree),
         acs_redirects: acs::redirects(tree),
         container: container(tree),
-        force_compat_mode: flag(Some("CUFILE_FORCE_COMPAT_MODE"), "force_compat_mode")
+        force_compat_mode: property("CUFILE_FORCE_COMPAT_MODE", "properties.force_compat_mode")
             .with_mend_if(
                 |forced| *forced,
                 "unset it: no read is accelerated while it is set",
             ),
-        allow_compat_mode: flag(Some("CUFILE_ALLOW_COMPAT_MODE"), "allow_compat_mode"),
-        use_pci_p2pdma: flag(None, "use_pci_p2pdma"),
-        logging_level: config.told(Some("CUFILE_LOGGING_LEVEL"), "level"),
+        allow_compat_mode: property("CUFILE_ALLOW_COMPAT_MODE", "properties.allow_compat_mode"),
+        use_pci_p2pdma: property("CUFILE_USE_PCIP2PDMA", "properties.use_pci_p2pdma"),
+        nvme_use_pci_p2pdma: config.flag(None, "block.nvme.use_pci_p2pdma"),
+        denylist: config.under("denylist").map(|entries| {
+            let told = |(what, name)| format!("{what} {name}");
+            entries.into_iter().map(told).collect()
+        }),
+        logging_level: config.told(Some("CUFILE_LOGGING_LEVEL"), "logging.level"),
         cufile_json: config.file,
     }
+}
+
+fn before_colon(line: &str) -> String {
+    line.split(':').next().unwrap_or_default().trim().to_owned()
+}
+
+fn counts(tree: &Tree) -> Fact<bool> {
+    let told = |text: &str| {
+        let (_, behind) = text.split_once("IO stats: ")?;
+        Some(behind.starts_with("Enabled"))
+    };
+    tree.fact(STATS, told).with_mend_if(
+        |counts| !*counts,
+        "have it count (echo 1 > /sys/module/nvidia_fs/parameters/rw_stats_enabled, root): cuFile before 1.15 does not \
+         tell by itself who carried a read",
+    )
 }
 
 impl Facts {
@@ -127,7 +164,7 @@ fn iommu(tree: &Tree) -> Fact<Iommu> {
         .iter()
         .map(|group| tree.text(format!("{GROUPS}/{group}/type")));
     let Ok(types) = types.collect::<Result<Vec<_>, _>>() else {
-        return Fact::unknown(format!("{GROUPS}/*/type cannot be read"));
+        return by_command_line(tree);
     };
     let passes = types.iter().all(|kind| kind == "identity");
     let found = if passes {
@@ -139,6 +176,17 @@ fn iommu(tree: &Tree) -> Fact<Iommu> {
         |found| *found == Iommu::Translating,
         "start the kernel with iommu=pt, or switch the IOMMU off: peer-to-peer transfers are slow through it, or refused",
     )
+}
+
+/// Where the kernel does not tell the groups' types: what it was started with.
+fn by_command_line(tree: &Tree) -> Fact<Iommu> {
+    let passes = ["iommu=pt", "iommu.passthrough=1"];
+    let found = |text: &str| {
+        let mut words = text.split(' ');
+        words.find(|word| passes.contains(word))?;
+        Some(Iommu::PassThrough)
+    };
+    tree.fact(CMDLINE, found)
 }
 
 fn container(tree: &Tree) -> Fact<String> {
@@ -155,85 +203,10 @@ fn container(tree: &Tree) -> Fact<String> {
     tree.fact(GROUP, named)
 }
 
-/// cuFile's settings: JSON with comments, of which the environment beats some.
-struct Config<'v> {
-    file: Fact<PathBuf>,
-    text: String,
-    variable: &'v dyn Fn(&str) -> Option<String>,
-}
-
-impl<'v> Config<'v> {
-    fn find(tree: &Tree, variable: &'v dyn Fn(&str) -> Option<String>) -> Self {
-        const NAMED: &str = "CUFILE_ENV_PATH_JSON";
-        let named = variable(NAMED);
-        let by = if named.is_some() { NAMED } else { CONFIG };
-        let path = named.unwrap_or_else(|| CONFIG.to_owned());
-        match tree.text(&path) {
-            Ok(text) => Self {
-                file: Fact::known(Path::new(&path).to_owned(), by),
-                text,
-                variable,
-            },
-            Err(error) => Self {
-                file: Fact::unknown(format!("{path}: {error}; cuFile uses its defaults")),
-                text: String::new(),
-                variable,
-            },
-        }
-    }
-
-    /// What the variable says; else what the file has behind the key.
-    fn told(&self, variable: Option<&str>, key: &str) -> Fact<String> {
-        if let Some(name) = variable
-            && let Some(value) = (self.variable)(name)
-        {
-            return Fact::known(value, name);
-        }
-        let Some(file) = &self.file.value else {
-            return Fact::unknown(&self.file.evidence);
-        };
-        let evidence = format!("{}: {key}", file.display());
-        match setting(&self.text, key) {
-            Some(value) => Fact::known(value, evidence),
-            None => Fact::unknown(format!("{evidence} is not set")),
-        }
-    }
-}
-
-/// The plain value behind the first `"key" :` that no comment hides.
-fn setting(text: &str, key: &str) -> Option<String> {
-    let quoted = format!("\"{key}\"");
-    let uncommented = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or(""));
-    let behind = |line: &str| {
-        let (_, rest) = line.split_once(&quoted)?;
-        let value = rest.trim_start().strip_prefix(':')?;
-        let value = value.split([',', '}']).next()?.trim().trim_matches('"');
-        (!value.is_empty()).then(|| value.to_owned())
-    };
-    uncommented.into_iter().find_map(behind)
-}
-
-fn truth(text: &str) -> Option<bool> {
-    match text.to_lowercase().as_str() {
-        "true" | "1" => Some(true),
-        "false" | "0" => Some(false),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::facts::tests::Machine;
-
-    const JSON: &str = r#"{
-  // "use_pci_p2pdma": false,
-  "logging": { "level": "ERROR" },
-  "properties": { "allow_compat_mode": true, // not "false"
-    "use_pci_p2pdma" : true }
-}"#;
 
     fn none(_: &str) -> Option<String> {
         None
@@ -242,33 +215,42 @@ mod tests {
     #[test]
     fn settings_come_from_the_file_and_the_environment_beats_it() {
         let machine = Machine::new();
-        machine.file("etc/cufile.json", JSON);
+        machine.file(
+            "etc/cufile.json",
+            r#"{ "properties": { "allow_compat_mode": true, "force_compat_mode": false },
+                 "block": { "nvme": { "use_pci_p2pdma": true } }, "logging": { "level": "ERROR" },
+                 "denylist": { "mounts": ["/data"] } }"#,
+        );
         let facts = of(&machine.tree(), &none);
-        assert_eq!(facts.cufile_json.value, Some(PathBuf::from(CONFIG)));
+        assert_eq!(facts.cufile_json.evidence, "/etc/cufile.json");
         assert_eq!(facts.allow_compat_mode.value, Some(true));
-        assert_eq!(facts.use_pci_p2pdma.value, Some(true));
+        assert_eq!(facts.force_compat_mode.value, Some(false));
+        assert_eq!(facts.use_pci_p2pdma.value, None);
+        assert_eq!(facts.nvme_use_pci_p2pdma.value, Some(true));
         assert_eq!(facts.logging_level.value.as_deref(), Some("ERROR"));
-        assert_eq!(facts.force_compat_mode.value, None);
-        assert!(facts.force_compat_mode.evidence.contains("not set"));
-        let forced = |name: &str| (name == "CUFILE_FORCE_COMPAT_MODE").then(|| "TRUE".to_owned());
-        let facts = of(&machine.tree(), &forced);
-        assert_eq!(facts.force_compat_mode.value, Some(true));
-        assert_eq!(facts.force_compat_mode.evidence, "CUFILE_FORCE_COMPAT_MODE");
-        assert!(facts.force_compat_mode.mend.is_some());
-    }
-
-    #[test]
-    fn the_environment_may_name_another_file_which_must_be_there() {
-        let machine = Machine::new();
-        machine.file("etc/cufile.json", JSON);
-        let other = |name: &str| (name == "CUFILE_ENV_PATH_JSON").then(|| "/other.json".to_owned());
-        let facts = of(&machine.tree(), &other);
-        assert_eq!(facts.cufile_json.value, None);
-        assert!(facts.allow_compat_mode.evidence.contains("/other.json"));
-        machine.file("other.json", r#"{"allow_compat_mode": false}"#);
-        let facts = of(&machine.tree(), &other);
-        assert_eq!(facts.allow_compat_mode.value, Some(false));
-        assert_eq!(facts.cufile_json.evidence, "CUFILE_ENV_PATH_JSON");
+        assert_eq!(facts.denylist.value.unwrap(), ["mounts /data"]);
+        for (variable, of_facts) in [
+            (
+                "CUFILE_FORCE_COMPAT_MODE",
+                (|it| it.force_compat_mode) as fn(GdsFacts) -> Fact<bool>,
+            ),
+            ("CUFILE_ALLOW_COMPAT_MODE", |it| it.allow_compat_mode),
+            ("CUFILE_USE_PCIP2PDMA", |it| it.use_pci_p2pdma),
+        ] {
+            for value in [true, false] {
+                let set = |name: &str| (name == variable).then(|| value.to_string());
+                let fact = of_facts(of(&machine.tree(), &set));
+                assert_eq!((fact.value, &*fact.evidence), (Some(value), variable));
+            }
+        }
+        let forced = |name: &str| (name == "CUFILE_FORCE_COMPAT_MODE").then(|| "1".to_owned());
+        assert!(
+            of(&machine.tree(), &forced)
+                .force_compat_mode
+                .mend
+                .is_some()
+        );
+        assert!(facts.force_compat_mode.mend.is_none());
     }
 
     #[test]
@@ -311,6 +293,40 @@ mod tests {
         let found = iommu(&machine.tree());
         assert_eq!(found.value, Some(Iommu::Translating));
         assert!(found.mend.unwrap().contains("iommu=pt"));
+    }
+
+    #[test]
+    fn where_groups_have_no_types_the_command_line_tells() {
+        let machine = Machine::new();
+        machine.file("sys/kernel/iommu_groups/0/devices", "");
+        machine.file("proc/cmdline", "quiet iommu=ptx\n");
+        assert_eq!(iommu(&machine.tree()).value, None);
+        machine.file("proc/cmdline", "quiet iommu=pt root=/dev/sda\n");
+        assert_eq!(iommu(&machine.tree()).value, Some(Iommu::PassThrough));
+    }
+
+    #[test]
+    fn nvidia_fs_tells_what_it_serves_and_whether_it_counts() {
+        let machine = Machine::new();
+        let facts = || of(&machine.tree(), &none);
+        assert_eq!(facts().nvidia_fs_modules.value, None);
+        machine.file("proc/driver/nvidia-fs/modules", "nvme: 1.0\nrpcrdma: N/A\n");
+        assert_eq!(
+            facts().nvidia_fs_modules.value.unwrap(),
+            ["nvme", "rpcrdma"]
+        );
+        machine.file("proc/driver/nvidia-fs/modules", "");
+        assert_eq!(facts().nvidia_fs_modules.value, Some(Vec::new()));
+        assert_eq!(facts().nvidia_fs_counts.value, None);
+        let stats = |state| {
+            format!("NVFS Driver(version: 2.26.6)\nIO stats: {state}, peer IO stats: Enabled\n")
+        };
+        machine.file("proc/driver/nvidia-fs/stats", &stats("Disabled"));
+        let fact = facts().nvidia_fs_counts;
+        assert!(fact.value == Some(false) && fact.mend.unwrap().contains("rw_stats_enabled"));
+        machine.file("proc/driver/nvidia-fs/stats", &stats("Enabled"));
+        let fact = facts().nvidia_fs_counts;
+        assert_eq!((fact.value, fact.mend), (Some(true), None));
     }
 
     #[test]

@@ -37,8 +37,7 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
         }
     };
     let mut devices = Vec::new();
-    // Where they cannot be counted, the fact about the driver has said why.
-    for number in 0..Device::count().unwrap_or(0) {
+    for number in asked(args.to) {
         let subject = Subject::Device(To::Gpu(number));
         match runtime.device(number) {
             Ok(device) => {
@@ -63,6 +62,15 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
         Err(trouble) => failed(Subject::File(&trouble.path), trouble.what),
     });
     outcome
+}
+
+/// The GPUs to tell about. Where they cannot be counted, the fact about the driver has said why.
+fn asked(to: Option<To>) -> std::ops::Range<usize> {
+    match to {
+        None => 0..Device::count().unwrap_or(0),
+        Some(To::Host) => 0..0,
+        Some(To::Gpu(number)) => number..number.saturating_add(1),
+    }
 }
 
 /// What facts are about.

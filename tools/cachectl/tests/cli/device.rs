@@ -243,6 +243,34 @@ fn bench_prefers_a_device_and_says_so() {
 }
 
 #[test]
+fn doctor_tells_of_the_device_that_is_named() {
+    let scene = Scene::new();
+    scene.file("a", 10);
+    let subjects = |words: &str, status| {
+        let told = say(&scene, words).ends(status);
+        let subject = |record| match record {
+            Record::Fact(fact) => (fact.subject, fact.error),
+            other => panic!("{other:?}"),
+        };
+        let mut subjects: Vec<_> = told.records().into_iter().map(subject).collect();
+        subjects.dedup();
+        subjects
+    };
+    let names = |subjects: Vec<(String, Option<String>)>| {
+        let names = subjects.into_iter().map(|(name, _)| name);
+        names.collect::<Vec<_>>()
+    };
+    let one = names(subjects("doctor --json a --to gpu:1", 0));
+    assert_eq!(one, ["machine", "gpu:1", "file", "gpu:1"]);
+    let none = names(subjects("doctor --json a --to host", 0));
+    assert_eq!(none, ["machine", "file"]);
+    let absent = subjects("doctor --json --to gpu:7", 2);
+    let (name, error) = &absent[1];
+    assert_eq!((absent.len(), name.as_str()), (2, "gpu:7"));
+    assert!(error.as_ref().unwrap().contains("gpu:7"), "{error:?}");
+}
+
+#[test]
 fn doctor_tells_of_every_device_after_the_machine() {
     let scene = Scene::new();
     scene.file("a", 10);
@@ -262,8 +290,7 @@ fn doctor_tells_of_every_device_after_the_machine() {
     let ways = &facts[facts.len() - 4..];
     let names: Vec<_> = ways.iter().map(|way| way.name.as_str()).collect();
     assert_eq!(names[..2], names[2..]);
-    assert_eq!(names[..2], ["distance", "gds_accelerated"]);
-    assert!(ways.iter().all(|way| way.value.as_deref() != Some("true")));
+    assert_eq!(names[..2], ["distance", "gds"]);
     assert!(
         ways.iter()
             .all(|way| way.path.as_deref() == Some("a") && !way.evidence.is_empty())
@@ -283,6 +310,7 @@ fn doctor_tells_of_every_device_after_the_machine() {
     assert_eq!(value("gpu:0", "compute_capability").unwrap(), "9.0");
     value("gpu:0", "pcie");
     value("gpu:0", "numa_node");
+    value("gpu:0", "p2pmem_bytes");
     let table = say(&scene, "doctor a").ends(0).out;
     assert!(
         table.contains("\ngpu:0\n")

@@ -44,13 +44,14 @@ fn it_tells_how_the_machine_is_set_up_for_gds() {
     let scene = Scene::new();
     std::fs::write(
         scene.path("cufile.json"),
-        r#"{"properties": {"allow_compat_mode": false}}"#,
+        r#"{"properties": {"allow_compat_mode": false}, "denylist": {"mounts": ["/slow"]}}"#,
     )
     .unwrap();
     let mut command = scene.command(["doctor", "--json"]);
     command
         .env("CUFILE_ENV_PATH_JSON", scene.path("cufile.json"))
-        .env("CUFILE_FORCE_COMPAT_MODE", "true");
+        .env("CUFILE_FORCE_COMPAT_MODE", "true")
+        .env("CUFILE_USE_PCIP2PDMA", "false");
     let facts = facts(&answer(&mut command).ends(0));
     let fact = |name: &str| {
         let fact = facts.iter().find(|fact| fact.name == name);
@@ -63,7 +64,20 @@ fn it_tells_how_the_machine_is_set_up_for_gds() {
     let allowed = fact("allow_compat_mode");
     assert_eq!(allowed.value.as_deref(), Some("false"));
     assert!(allowed.evidence.contains("cufile.json"), "{allowed:?}");
-    for name in ["nvidia_fs", "iommu", "acs_redirects", "container"] {
+    let p2p = fact("use_pci_p2pdma");
+    assert_eq!(p2p.value.as_deref(), Some("false"));
+    assert_eq!(p2p.evidence, "CUFILE_USE_PCIP2PDMA");
+    let denied = fact("denylist");
+    assert_eq!(denied.value.as_deref(), Some("mounts /slow"));
+    for name in [
+        "nvidia_fs",
+        "nvidia_fs_modules",
+        "nvidia_fs_counts",
+        "nvme_multipath",
+        "iommu",
+        "acs_redirects",
+        "container",
+    ] {
         assert!(!fact(name).evidence.is_empty());
     }
 }
