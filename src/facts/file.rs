@@ -84,7 +84,7 @@ pub(super) fn of(opened: &Opened, tree: &Tree) -> FileFacts {
         residency: residency(opened),
         lower_caches: place.lower_caches.clone(),
         gds_file_safe: gds::safe(
-            opened.runtime.facts().gds_file_hazard(&opened.file),
+            opened.runtime.facts().gds_file_hazard(&opened.file, None),
             "/sys/dev/block, /run/udev/data; for file systems without a block device their names",
         ),
     }

@@ -14,8 +14,12 @@ if [ ! -e "/sys/dev/block/$major:$minor" ]; then
     exit 1
 fi
 entry=/run/udev/data/b$major:$minor
-# An entry is never changed: one without ID_FS_USAGE is udev's own.
+# An entry is never changed: it may be udev's own.
 if [ -e "$entry" ]; then
+    if ! grep -q '^E:ID_FS_USAGE=' "$entry"; then
+        echo "udev-entry.sh: $entry has no ID_FS_USAGE; have udev look again: udevadm trigger --subsystem-match=block" >&2
+        exit 1
+    fi
     echo "$entry is already there"
     exit 0
 fi

@@ -25,9 +25,18 @@ const UDEV: &str = "/run/udev/data";
 /// What cuFile asks udev about a file's block device.
 const USAGE: &str = "E:ID_FS_USAGE=";
 
-/// File systems without a block device that cuFile knows by name, and registers files of.
-const KNOWN_BY_NAME: [&str; 9] = [
-    "nfs", "nfs4", "lustre", "beegfs", "wekafs", "gpfs", "scatefs", "panfs", "virtiofs",
+/// File systems without a block device that cuFile knows by name, and registers files of; and the first version
+/// that is known to.
+const KNOWN_BY_NAME: [(&str, i32); 9] = [
+    ("nfs", 0),
+    ("nfs4", 0),
+    ("lustre", 0),
+    ("beegfs", 0),
+    ("wekafs", 0),
+    ("gpfs", 0),
+    ("scatefs", 1140),
+    ("panfs", 1190),
+    ("virtiofs", 1190),
 ];
 
 /// Why cuFile must not be tried: it might hang or crash. `Display` says what is missing and where, and
@@ -151,12 +160,16 @@ impl Facts {
     #[allow(dead_code, reason = "the route gds is not built yet")]
     pub(crate) fn gds_hazard(&self, file: &File, version: Option<i32>) -> Option<GdsHazard> {
         self.gds_driver_hazard(version)
-            .or_else(|| self.gds_file_hazard(file))
+            .or_else(|| self.gds_file_hazard(file, version))
     }
 
     /// What stands against the file itself.
-    pub(in crate::facts) fn gds_file_hazard(&self, file: &File) -> Option<GdsHazard> {
-        of_open_file(&Tree::system(), file, &self.gds_places)
+    pub(in crate::facts) fn gds_file_hazard(
+        &self,
+        file: &File,
+        version: Option<i32>,
+    ) -> Option<GdsHazard> {
+        of_open_file(&Tree::system(), file, version, &self.gds_places)
     }
 }
 
@@ -195,7 +208,12 @@ fn wsl(tree: &Tree) -> Option<&'static str> {
         .find_map(|(shown, by)| shown.then_some(by))
 }
 
-fn of_open_file(tree: &Tree, file: &File, safe: &SafePlaces) -> Option<GdsHazard> {
+fn of_open_file(
+    tree: &Tree,
+    file: &File,
+    version: Option<i32>,
+    safe: &SafePlaces,
+) -> Option<GdsHazard> {
     let stat = file.metadata().ok().filter(std::fs::Metadata::is_file);
     let Some(stat) = stat else {
         return Some(GdsHazard::NotRegular);
@@ -207,7 +225,7 @@ fn of_open_file(tree: &Tree, file: &File, safe: &SafePlaces) -> Option<GdsHazard
     }
     let kind = FileSystem::of(file.as_fd(), Path::new("")).ok();
     let id = || mount.map(|mount| mount.id);
-    let hazard = of_file(tree, Numbers::of(stat.dev()), kind, id);
+    let hazard = of_file(tree, Numbers::of(stat.dev()), kind, version, id);
     if let (Some(place), None) = (place, hazard) {
         keep(safe, place, ());
     }
@@ -218,6 +236,7 @@ fn of_file(
     tree: &Tree,
     numbers: Numbers,
     kind: Option<FileSystem>,
+    version: Option<i32>,
     mount: impl FnOnce() -> Option<u64>,
 ) -> Option<GdsHazard> {
     if tree.exists(block_device(numbers)) {
@@ -225,7 +244,7 @@ fn of_file(
     }
     let known = kind.and_then(FileSystem::name);
     let in_memory = kind.and_then(FileSystem::family) == Some(Family::Memory);
-    let by_name = !in_memory && is_known_by_name(tree, known, mount);
+    let by_name = !in_memory && is_known_by_name(tree, known, version, mount);
     (!by_name).then_some(GdsHazard::NoBlockDevice {
         major: numbers.major,
         minor: numbers.minor,
@@ -234,15 +253,24 @@ fn of_file(
 }
 
 /// The number in statfs(2) is shared by all that FUSE serves, and not known of all: then the mount tells.
-fn is_known_by_name(tree: &Tree, known: Option<&str>, mount: impl FnOnce() -> Option<u64>) -> bool {
-    if known.is_some_and(|name| KNOWN_BY_NAME.contains(&name)) {
+fn is_known_by_name(
+    tree: &Tree,
+    known: Option<&str>,
+    version: Option<i32>,
+    mount: impl FnOnce() -> Option<u64>,
+) -> bool {
+    let knows = |wanted: &str| {
+        let by_version = |(name, since)| name == wanted && version.unwrap_or(0) >= since;
+        KNOWN_BY_NAME.into_iter().any(by_version)
+    };
+    if known.is_some_and(knows) {
         return true;
     }
     let mounted = || {
         let id = mount()?;
         mounts::all(tree).ok()?.into_iter().find(|it| it.id == id)
     };
-    mounted().is_some_and(|mount| KNOWN_BY_NAME.contains(&&*mount.kind))
+    mounted().is_some_and(|mount| knows(&mount.kind))
 }
 
 fn of_disk(tree: &Tree, numbers: Numbers) -> Option<GdsHazard> {
@@ -298,7 +326,9 @@ mod tests {
 
     fn on(machine: &Machine, numbers: &str, kind: FileSystem, mount: u64) -> Option<GdsHazard> {
         let numbers = Numbers::parse(numbers).unwrap();
-        of_file(&machine.tree(), numbers, Some(kind), || Some(mount))
+        of_file(&machine.tree(), numbers, Some(kind), Some(1190), || {
+            Some(mount)
+        })
     }
 
     #[test]
@@ -339,6 +369,21 @@ mod tests {
             let expected = (!passes).then_some(hazard);
             assert_eq!(on(&machine, "0:44", kind, mount), expected);
         }
+    }
+
+    #[test]
+    fn earlier_versions_know_fewer_file_systems_by_name() {
+        let machine = with_disk();
+        let numbers = Numbers::parse("0:46").unwrap();
+        let on = |kind, version, mount| {
+            of_file(&machine.tree(), numbers, Some(kind), version, || {
+                Some(mount)
+            })
+            .is_none()
+        };
+        let virtiofs = [None, Some(1150), Some(1190)].map(|version| on(FUSE, version, 25));
+        assert_eq!(virtiofs, [false, false, true]);
+        assert!(on(NFS, None, 1) && on(FileSystem::with_magic(7), None, 24));
     }
 
     #[test]
@@ -413,7 +458,7 @@ mod tests {
     #[test]
     fn what_is_no_regular_file_is_refused_before_its_disk_is_looked_up() {
         let pipe = File::open("/dev/null").unwrap();
-        let hazard = of_open_file(&with_disk().tree(), &pipe, &SafePlaces::default());
+        let hazard = of_open_file(&with_disk().tree(), &pipe, None, &SafePlaces::default());
         assert_eq!(hazard, Some(GdsHazard::NotRegular));
     }
 
@@ -423,7 +468,7 @@ mod tests {
         let numbers = Numbers::of(file.metadata().unwrap().dev());
         let kept = sys::mount_of(file.as_fd()).unwrap().unique.is_some();
         let safe = SafePlaces::default();
-        let ask = |machine: &Machine| of_open_file(&machine.tree(), &file, &safe);
+        let ask = |machine: &Machine| of_open_file(&machine.tree(), &file, None, &safe);
         let machine = Machine::new();
         machine.disk(&numbers.to_string(), "pci0000:00/nvme0n1");
         assert_eq!(ask(&machine), Some(GdsHazard::NoUdev));

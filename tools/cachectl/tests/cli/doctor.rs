@@ -2,7 +2,7 @@
 
 use cachectl::json::{FactRecord, Record};
 
-use crate::scene::{Answer, Scene, answer};
+use crate::scene::{Answer, Scene, answer, clean, skip};
 
 fn facts(answer: &Answer) -> Vec<FactRecord> {
     let fact = |record| match record {
@@ -79,6 +79,42 @@ fn it_tells_how_the_machine_is_set_up_for_gds() {
         "container",
     ] {
         assert!(!fact(name).evidence.is_empty());
+    }
+}
+
+#[test]
+fn the_entry_that_a_test_machine_gets_is_the_one_that_is_missed() {
+    const MOUNTED: &str = "run is empty";
+    let scene = Scene::new();
+    scene.file("a", 10_000);
+    let entry = concat!(env!("CARGO_MANIFEST_DIR"), "/../gpu/udev-entry.sh");
+    let script = format!(
+        "mount -t tmpfs none /run && echo {MOUNTED} >&2 || exit
+         \"$0\" doctor --json a && sh '{entry}' a >&2; \"$0\" doctor --json a"
+    );
+    let program = env!("CARGO_BIN_EXE_cachectl");
+    let mut command = std::process::Command::new("unshare");
+    clean(&mut command);
+    command
+        .args(["--mount", "sh", "-c", &script, program])
+        .current_dir(scene.path(""));
+    let told = answer(&mut command);
+    if !told.err.contains(MOUNTED) {
+        return skip("fs", told.err.trim());
+    }
+    let facts = facts(&told);
+    let safe: Vec<_> = facts
+        .iter()
+        .filter(|it| it.name == "gds_file_safe")
+        .collect();
+    let values: Vec<_> = safe.iter().map(|it| it.value.as_deref()).collect();
+    assert_eq!(safe[0].value.as_deref(), Some("false"), "{told:?}");
+    assert!(safe[0].mend.is_some());
+    if safe[0].evidence.contains("/sys/dev/block") {
+        assert!(told.err.contains("no block device"), "{told:?}");
+    } else {
+        assert!(safe[0].evidence.contains("/run/udev/data"), "{told:?}");
+        assert_eq!(values, [Some("false"), Some("true")], "{told:?}");
     }
 }
 
