@@ -106,6 +106,12 @@ pub(crate) struct Lane(Never);
 #[derive(Debug)]
 pub(crate) struct Crossing<'l, 'd>(Never, PhantomData<(&'l mut Lane, &'d ())>);
 
+#[derive(Debug)]
+pub(crate) struct Berth<'l>(Never, PhantomData<&'l ()>);
+
+#[derive(Debug)]
+pub(crate) struct Ferry<'l, 'd>(Never, PhantomData<(&'l (), &'d ())>);
+
 impl Device {
     /// How many devices there are.
     ///
@@ -328,6 +334,10 @@ impl<'a> DeviceSliceMut<'a> {
     pub(crate) fn split_to(&mut self, _: u64) -> DeviceSliceMut<'a> {
         match self.0 {}
     }
+
+    pub(crate) fn split_end(&mut self, _: u64) -> DeviceSliceMut<'a> {
+        match self.0 {}
+    }
 }
 
 impl Ready {
@@ -393,6 +403,34 @@ impl<'d> Crossing<'_, 'd> {
     }
 
     pub(crate) fn finish(self) -> Result<()> {
+        match self.0 {}
+    }
+}
+
+impl Berth<'_> {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        match self.0 {}
+    }
+}
+
+impl<'l, 'd> Ferry<'l, 'd> {
+    pub(crate) fn begin(
+        _: &'l mut Lane,
+        _: impl Iterator<Item = &'l mut Lane>,
+        ready: &'d Ready,
+    ) -> Result<(Self, Vec<Berth<'l>>)> {
+        match ready.0 {}
+    }
+
+    pub(crate) fn carry(&mut self, _: Berth<'l>, _: DeviceSliceMut<'d>) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn landed(&mut self) -> Result<Vec<Berth<'l>>> {
+        match self.0 {}
+    }
+
+    pub(crate) fn settle(&mut self) -> Result<()> {
         match self.0 {}
     }
 }

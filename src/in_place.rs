@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use crate::both_ends::{self, Ends, Registrar};
 use crate::cuda::{Device, DeviceError, DeviceIndices, DeviceSliceMut, Gathers, Ready, Sources};
 use crate::error::{Error, Result};
 use crate::plan::{self, Cost, Pieces, Plan};
@@ -20,8 +21,8 @@ pub(crate) fn engine(plan: &Plan) -> Option<Engine> {
     engine.is_in_place().then_some(engine)
 }
 
-/// Moves the bytes into the front of the destination, and the pieces that are left for another way: none where
-/// all are moved.
+/// Moves the bytes, or those at the front of the destination and at its end, which is what is left of it then; and the
+/// pieces that are left for another way.
 pub(crate) fn run(
     request: &Request<'_>,
     engine: Engine,
@@ -30,15 +31,12 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<Pieces> {
     let ordinal = destination.ordinal();
-    let mut moved = Moved::default();
-    let done = attempt(request, engine, shore, destination.reborrow(), &mut moved);
-    destination.split_to(moved.bytes);
-    let used = RouteUse {
-        bytes: moved.bytes,
-        ops: moved.ops,
-        engine: Some(engine),
-    };
-    report.add(Route::Mapped, used);
+    let mut moved = Ends::default();
+    let whole = destination.reborrow();
+    let done = attempt(request, engine, shore, whole, &mut moved, report);
+    destination.split_to(moved.front.bytes);
+    destination.split_end(moved.end.bytes);
+    tell(report, engine, moved);
     match done {
         Ok(()) => Ok(Pieces::new()),
         Err(Setback::Failed(failure)) => Err(request.error(failure)),
@@ -52,9 +50,22 @@ pub(crate) fn run(
                 to_engine: cost.engine,
                 hindrance,
             });
-            let todo = moved.bytes..request.bytes;
+            let todo = moved.front.bytes..request.bytes - moved.end.bytes;
             Ok(plan::rest(request.rows, todo, route, cost))
         }
+    }
+}
+
+fn tell(report: &mut Report, engine: Engine, moved: Ends) {
+    let used = |moved: Moved, engine| RouteUse {
+        bytes: moved.bytes,
+        ops: moved.ops,
+        engine,
+    };
+    report.add(Route::Mapped, used(moved.front, Some(engine)));
+    if moved.end.ops > 0 {
+        report.add(Route::Buffered, used(moved.end, None));
+        report.reasons[Route::Buffered.index()] = None;
     }
 }
 
@@ -63,10 +74,12 @@ fn attempt<'d>(
     engine: Engine,
     shore: &'d Shore,
     destination: DeviceSliceMut<'d>,
-    moved: &mut Moved,
+    moved: &mut Ends,
+    report: &mut Report,
 ) -> Result<(), Setback> {
     let source = request.map.source();
     let mut lane = request.runtime.lane(&shore.device)?;
+    let mut spare = both_ends::lanes(request, shore);
     let mut crossing = lane.begin(&shore.ready)?;
     let ask = request.ask(Memory::Host).ok();
     let otherwise = ask.filter(|_| request.options.engine.is_none());
@@ -74,12 +87,19 @@ fn attempt<'d>(
         otherwise: otherwise.map(|ask| ask.slots_bytes_a_second()),
         ..means(request, &shore.device)?
     };
+    let front = &mut moved.front;
     let done = if engine == Engine::Kernel {
         let rows = request.rows;
-        mapped::gather(means, source, rows, &destination, &mut crossing, moved)
+        mapped::gather(means, source, rows, &destination, &mut crossing, front)
+    } else if let Some((lane, others)) = spare.split_first_mut() {
+        let registrar = Registrar::new(means, &mut crossing);
+        let lanes = (&mut **lane, others);
+        let done;
+        (*moved, done) = both_ends::run(request, registrar, shore, lanes, destination, report);
+        done
     } else {
         let segments = request.rows.segments(Cursor::default(), request.bytes);
-        mapped::dma(means, source, segments, destination, &mut crossing, moved)
+        mapped::dma(means, source, segments, destination, &mut crossing, front)
     };
     done.or_else(|setback| {
         // Another way can go on where the device does, and behind what has arrived.
@@ -87,7 +107,7 @@ fn attempt<'d>(
         let Setback::Failed(Failure::Device(error)) = setback else {
             return Err(setback);
         };
-        *moved = Moved::default();
+        *moved = Ends::default();
         Err(Hindrance::Device(error).into())
     })
 }

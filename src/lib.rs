@@ -60,6 +60,7 @@
 )))]
 compile_error!("gpumap runs on 64-bit little-endian Linux");
 
+mod both_ends;
 mod captured;
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -1,7 +1,7 @@
 //! A bounded pool: things are made when first used, lent, and kept for the next one.
 //!
 //! At the bound a thread waits for what another gives back; one that holds something of a pool never
-//! asks the same pool for more.
+//! waits for more of it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -117,6 +117,28 @@ impl<T> Pool<T> {
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// The same without a wait; `None` at the bound, and where none can be made.
+    pub(crate) fn try_lend<E>(
+        &self,
+        fits: impl Fn(&T) -> bool,
+        make: impl Fn() -> Result<T, E>,
+    ) -> Option<Lent<'_, T>> {
+        if self.is_inherited() {
+            return None;
+        }
+        let mut state = lock(&self.state);
+        if let Some(at) = state.idle.iter().rposition(fits) {
+            return Some(self.lent(state.idle.swap_remove(at)));
+        }
+        if state.made >= self.most {
+            return None;
+        }
+        state.made += 1;
+        state.begun += 1;
+        drop(state);
+        self.make_at_its_place(make).ok()
     }
 
     /// Makes one whose place was taken before.

@@ -1,7 +1,7 @@
 //! The spine: request → facts → plan → run → report.
 
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::error::{Error, Result};
@@ -38,6 +38,11 @@ const MANY_ROWS: usize = 1024;
 impl Request<'_> {
     pub(crate) fn named(&self) -> Option<Route> {
         self.options.route.or(self.runtime.settings().route())
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled
+            .is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// facts → plan.
@@ -94,6 +99,7 @@ impl Request<'_> {
                 Memory::Host => None,
                 Memory::Device(ordinal) => Some(self.in_place(ordinal)?),
             },
+            named: self.named(),
             engine: self.options.engine,
             workers: workers as u64,
             piece_bytes: settings.piece_bytes(),

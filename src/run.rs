@@ -2,7 +2,6 @@
 //! for device memory by way of pinned slots.
 
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
 use crate::error::{Error, Result};
@@ -100,20 +99,20 @@ fn move_pieces(
 }
 
 /// What a thread reads from storage, where that is to be told.
-struct Meter {
+pub(crate) struct Meter {
     on: bool,
     before: Option<StorageReads>,
 }
 
 impl Meter {
-    fn begin(request: &Request<'_>) -> Self {
+    pub(crate) fn begin(request: &Request<'_>) -> Self {
         let on = request.options.measure;
         let before = on.then(StorageReads::now).flatten();
         Self { on, before }
     }
 
     /// Adds it to the report.
-    fn end(self, report: &mut Report) {
+    pub(crate) fn end(self, report: &mut Report) {
         if self.on {
             let counts = self.before.zip(StorageReads::now());
             let read = counts.map(|(before, after)| after.since(&before));
@@ -221,8 +220,7 @@ impl<'d> Run<'_, 'd> {
     fn next_piece(&self) -> Option<(Piece, Landing<'d>)> {
         let mut feed = lock(&self.feed);
         let (piece, rest) = feed.pieces.split_first()?;
-        let cancelled = self.request.cancelled;
-        if cancelled.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+        if self.request.is_cancelled() {
             drop(feed);
             self.fail(piece.destination.start(), Failure::Cancelled);
             return None;

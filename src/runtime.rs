@@ -245,6 +245,13 @@ impl Runtime {
         lanes.lend(|lane| lane.serves(device), || Lane::new(device, slot))
     }
 
+    /// One more for a thread that has one; `None` where it would have to wait.
+    pub(crate) fn spare_lane(&self, device: &Device) -> Option<Lent<'_, Lane>> {
+        let slot = usize::try_from(self.settings().pinned_slot_bytes()).unwrap_or(usize::MAX);
+        let lanes = &self.inner.lanes;
+        lanes.try_lend(|lane| lane.serves(device), || Lane::new(device, slot))
+    }
+
     pub(crate) fn kits(&self) -> &Arc<Kits> {
         &self.inner.kits
     }

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::device::Device;
 use super::driver::{DeviceError, Result};
@@ -14,9 +15,9 @@ use crate::settings::{LEAST_PINNED_SLOT, PINNED_SLOTS};
 
 /// A slot of pinned memory, and an event behind a copy out of it.
 #[derive(Debug)]
-struct Slot {
-    bytes: PinnedBuffer,
-    copied: Event,
+pub(super) struct Slot {
+    pub(super) bytes: PinnedBuffer,
+    pub(super) copied: Event,
 }
 
 /// Carries bytes to a device in slots of pinned memory: a few are copied while the next is filled.
@@ -29,7 +30,14 @@ pub(crate) struct Lane {
     /// Memory of the device for its own work, made when first needed. Dropped unless `lost`.
     pub(super) scratch: ManuallyDrop<Option<DeviceBuffer>>,
     /// Whether copies may be under way for ever, as far as the driver tells.
-    lost: bool,
+    lost: AtomicBool,
+}
+
+/// What a lane is made of.
+pub(super) struct Parts<'l> {
+    pub(super) stream: &'l mut Stream,
+    pub(super) slots: &'l mut [Slot],
+    pub(super) lost: &'l AtomicBool,
 }
 
 impl Lane {
@@ -50,7 +58,7 @@ impl Lane {
                         stream,
                         slots: ManuallyDrop::new(slots),
                         scratch: ManuallyDrop::new(None),
-                        lost: false,
+                        lost: AtomicBool::new(false),
                     });
                 }
             }
@@ -59,12 +67,24 @@ impl Lane {
 
     /// Whether it carries to this device, and can still.
     pub(crate) fn serves(&self, device: &Device) -> bool {
-        !self.lost && self.device.context() == device.context()
+        !self.is_lost() && self.device.context() == device.context()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn parts(&mut self) -> Parts<'_> {
+        Parts {
+            stream: &mut self.stream,
+            slots: &mut self.slots,
+            lost: &self.lost,
+        }
     }
 
     /// Pinned bytes that are free when it is dropped.
     pub(crate) fn bytes(&self) -> u64 {
-        if self.lost {
+        if self.is_lost() {
             return 0;
         }
         self.slots.iter().map(|slot| slot.bytes.len() as u64).sum()
@@ -86,7 +106,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        if !self.lost {
+        if !self.is_lost() {
             // SAFETY: dropped here and nowhere else.
             unsafe { ManuallyDrop::drop(&mut self.slots) };
             // SAFETY: as above.
@@ -111,7 +131,7 @@ impl Slot {
     }
 
     /// Puts the event behind the copy, which is the last of its stream.
-    fn mark(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn mark(&self, stream: &Stream) -> Result<()> {
         // SAFETY: the stream lives.
         let marked = unsafe { self.copied.record(stream.handle()) };
         if marked.is_err() {
@@ -216,7 +236,7 @@ impl Drop for Crossing<'_, '_> {
         // Fails only where the context is lost, and with it all that was under way; should it not
         // be, what it reads must neither be used again nor freed.
         if self.settle().is_err() {
-            self.lane.lost = true;
+            self.lane.lost.store(true, Ordering::Relaxed);
             std::mem::forget(std::mem::take(&mut self.held));
         }
     }

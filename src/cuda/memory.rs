@@ -294,4 +294,10 @@ impl<'a> DeviceSliceMut<'a> {
         self.len -= len;
         front
     }
+
+    /// Takes the last `len` bytes (all, where it has fewer) off the end.
+    pub(crate) fn split_end(&mut self, len: u64) -> DeviceSliceMut<'a> {
+        let front = self.split_to(self.len.saturating_sub(len));
+        std::mem::replace(self, front)
+    }
 }

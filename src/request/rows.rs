@@ -318,6 +318,31 @@ impl Rows<'_> {
     }
 }
 
+impl Rows<'_> {
+    /// The place `bytes` bytes before `cursor`, or the first.
+    pub(crate) fn before(self, cursor: Cursor, bytes: u64) -> Cursor {
+        let Cursor { mut row, mut skip } = cursor;
+        let mut left = bytes;
+        while row > 0 && left > skip {
+            left -= skip;
+            row -= 1;
+            skip = self.get(row).len();
+        }
+        Cursor {
+            row,
+            skip: skip.saturating_sub(left),
+        }
+    }
+
+    /// The place behind the last byte.
+    pub(crate) fn end(self) -> Cursor {
+        Cursor {
+            row: self.count(),
+            skip: 0,
+        }
+    }
+}
+
 /// A place in the packed bytes of a request: `skip` bytes into row number `row`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Cursor {
@@ -391,6 +416,22 @@ mod tests {
                 bytes.into_iter().eq(ranges.iter().cloned().flatten()),
                 "{first}"
             );
+        }
+    }
+
+    #[test]
+    fn the_place_before_a_cursor_is_where_as_many_bytes_are_left() {
+        let ranges = [0..10, 4..4, 20..25, 30..31];
+        let (rows, total) = Rows::gather(&ranges, 100, Path::new("f")).unwrap();
+        let expected: Vec<u64> = ranges.iter().cloned().flatten().collect();
+        for last in 0..=total {
+            for earlier in 0..=total - last {
+                let start = rows.before(rows.before(rows.end(), last), earlier);
+                let segments = rows.segments(start, last + earlier);
+                let bytes = segments.flat_map(|s| s.source.start()..s.source.end());
+                let from = usize::try_from(total - last - earlier).unwrap();
+                assert!(bytes.eq(expected[from..].iter().copied()), "{last} {earlier}");
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
 use crate::report::Engine;
 use crate::report::Reason;
-use crate::request::{Memory, Segment};
+use crate::request::{Memory, Route, Segment};
 use crate::sys::{DirectAlignment, Mapping};
 use mapped::InPlace;
 
@@ -38,6 +38,8 @@ pub(crate) struct Ask {
     pub(crate) direct: Option<Result<DirectAlignment, Reason>>,
     /// What registered pages would give; `None` for host memory.
     pub(crate) in_place: Option<InPlace>,
+    /// The route that is named.
+    pub(crate) named: Option<Route>,
     /// The engine that is named.
     pub(crate) engine: Option<Engine>,
     /// Threads that may work on it.

@@ -12,6 +12,13 @@ pub(crate) struct Moved {
     pub(crate) ops: u64,
 }
 
+impl std::ops::AddAssign for Moved {
+    fn add_assign(&mut self, more: Self) {
+        self.bytes += more.bytes;
+        self.ops += more.ops;
+    }
+}
+
 /// Reads from `offset` until the destination is full or the file ends. Adds what was moved to
 /// `moved`, also where an error came after it.
 ///

@@ -11,7 +11,8 @@ use crate::report::{Engine, Reason};
 
 pub(crate) use copy::run;
 pub(crate) use in_place::{
-    InPlace, Means, Setback, by_size, copy as dma, gather, parts, put_rows, sources,
+    InPlace, Means, Part, Setback, by_size, copy as dma, copy_part, gather, gives_way, parts,
+    preaders, put_rows, sources,
 };
 
 /// By the cheapest engine, or by the one that is named.
