@@ -262,6 +262,28 @@ mod tests {
     }
 
     #[test]
+    fn whoever_does_not_wait_gets_what_there_is_and_no_more() {
+        let (exist, pool) = (AtomicUsize::new(0), Pool::new(2));
+        let spare = |kind| {
+            let fits = move |had: &Thing<'_>| had.kind == kind;
+            pool.try_lend(fits, || Thing::new(&exist, kind, 2))
+        };
+        let first = spare(1).unwrap();
+        let none: Option<Lent<'_, _>> = pool.try_lend(|_| true, || Err::<Thing<'_>, _>("none"));
+        assert!(none.is_none());
+        let second = spare(2);
+        assert!(
+            second.is_some(),
+            "a place that was not filled is free again"
+        );
+        assert!(spare(1).is_none());
+        drop(first);
+        assert!(spare(2).is_none(), "what is idle does not fit");
+        assert!(spare(1).is_some());
+        crowd(|thread| drop(spare(thread % 2)));
+    }
+
+    #[test]
     fn others_can_lend_while_one_is_made() {
         let pool = Pool::new(2);
         let look = || pool.state.try_lock().map(drop).map_err(drop);

@@ -430,7 +430,10 @@ mod tests {
                 let segments = rows.segments(start, last + earlier);
                 let bytes = segments.flat_map(|s| s.source.start()..s.source.end());
                 let from = usize::try_from(total - last - earlier).unwrap();
-                assert!(bytes.eq(expected[from..].iter().copied()), "{last} {earlier}");
+                assert!(
+                    bytes.eq(expected[from..].iter().copied()),
+                    "{last} {earlier}"
+                );
             }
         }
     }

@@ -5,9 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fake_cuda::control::{Double, Live};
-use gpumap::{
-    Device, Engine, Error, Hindrance, Mmap, ReadOptions, Reason, Report, Result, Route, Runtime,
-};
+use gpumap::{Device, Engine, Error, Hindrance, Mmap, ReadOptions, Report, Result, Route, Runtime};
 
 use super::super::{held, on_a_device, on_the_double};
 use super::{by, landed};
@@ -71,14 +69,17 @@ fn what_lands_is_what_pread_gives_and_both_have_brought_some() {
             let rt = anew(workers, chunk);
             let gpu = rt.device(0).unwrap();
             let map = rt.options().offset(seed).open(&path).unwrap();
-            let all: [&[Range<u64>]; 2] = [&[3..map.len()], &long_rows()];
-            for rows in all {
+            let one = std::iter::once(3..map.len()).collect();
+            for rows in [one, long_rows()] {
                 let rows: Vec<_> = rows
                     .iter()
                     .map(|row| row.start.min(map.len())..row.end.min(map.len()))
                     .collect();
                 let (bytes, report) = gather(&gpu, &map, &rows).unwrap();
-                assert!(bytes == of_rows(&whole[seed as usize..], &rows), "{report:?}");
+                assert!(
+                    bytes == of_rows(&whole[seed as usize..], &rows),
+                    "{report:?}"
+                );
                 let [registered, pread] = both(&report);
                 assert_eq!(registered + pread, report.bytes);
                 assert_eq!(report.bytes, bytes.len() as u64);
@@ -111,12 +112,211 @@ fn others_pread_only_where_much_is_to_be_registered() {
             both(&read.unwrap().1)
         };
         let unnamed = ReadOptions::new();
-        for options in [by(Engine::Dma), unnamed.route(Route::Mapped), unnamed.workers(1)] {
+        for options in [
+            by(Engine::Dma),
+            unnamed.route(Route::Mapped),
+            unnamed.workers(1),
+        ] {
             assert_eq!(read(0..LEN, options), [LEN, 0]);
             rt.release_registrations();
         }
         assert!(read(0..64 * MIB - 1, unnamed).contains(&0));
         map.register(&gpu, ..).unwrap();
         assert_eq!(read(0..LEN, unnamed), [LEN, 0]);
+    });
+}
+
+/// Whatever fails in the driver, another way takes over and brings all of it, and nothing is left behind.
+#[test]
+fn any_call_may_fail_while_both_are_at_it() {
+    on_the_double(this_test!(), |double, path| {
+        let path = large(path);
+        let whole = pread(&path, 0, LEN);
+        let mut failures = 0;
+        for (call, nths) in [
+            ("cuMemHostRegister_v2", [1, 4]),
+            ("cuMemcpyHtoDAsync_v2", [1, 5]),
+            ("cuEventRecord", [1, 3]),
+            ("cuEventQuery", [1, 4]),
+            ("cuStreamSynchronize", [1, 2]),
+            ("cuMemHostAlloc", [5, 6]),
+            ("cuStreamCreate", [3, 4]),
+        ] {
+            for nth in nths {
+                let rt = anew("3", "8MiB");
+                let (gpu, map) = (rt.device(0).unwrap(), rt.open(&path).unwrap());
+                let mut buffer = gpu.alloc(LEN).unwrap();
+                let before = double.calls(call);
+                double.fail(call, nth, 719);
+                let outcome = map.read(.., &mut buffer);
+                let met = double.calls(call) - before >= nth;
+                double.fail_no_more();
+                let report = outcome.unwrap();
+                assert!(held(&buffer) == whole, "{call} {nth}: {report:?}");
+                assert_eq!(report.bytes, LEN, "{call} {nth}: {report:?}");
+                assert_eq!(
+                    both(&report).iter().sum::<u64>(),
+                    LEN,
+                    "{call} {nth}: {report:?}"
+                );
+                let told = report.fallbacks.iter().any(|fallback| {
+                    fallback.to == Route::Buffered && fallback.hindrance.to_string().contains(call)
+                });
+                // Without slots of its own a thread does not pread.
+                let is_needed = !["cuMemHostAlloc", "cuStreamCreate"].contains(&call);
+                assert_eq!(told, met && is_needed, "{call} {nth}: {report:?}");
+                failures += u64::from(met);
+                drop((buffer, map, gpu, rt));
+                assert_eq!(double.live(), Live::default(), "{call} {nth}");
+            }
+        }
+        assert!(failures >= 8, "{failures}");
+    });
+}
+
+/// Whoever meets its end first.
+#[test]
+fn a_file_that_was_cut_is_told() {
+    on_a_device(this_test!(), |_, path| {
+        let path = large(path);
+        for cut in [LEN - 1, LEN - MIB, LEN / 2, 5] {
+            std::fs::write(&path, noise(9, LEN)).unwrap();
+            let rt = anew("3", "8MiB");
+            let (gpu, map) = (rt.device(0).unwrap(), rt.open(&path).unwrap());
+            File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(cut)
+                .unwrap();
+            let mut buffer = gpu.alloc(LEN).unwrap();
+            let error = map.read(.., &mut buffer).unwrap_err();
+            let Error::Truncated {
+                row: None,
+                file_offset,
+                asked,
+                available,
+                ..
+            } = error
+            else {
+                panic!("{error}");
+            };
+            // All of it, or the piece in which the file ends where others took over.
+            assert_eq!(file_offset + available, cut.max(file_offset));
+            assert!(asked > available && file_offset + asked <= LEN);
+        }
+    });
+}
+
+#[test]
+fn slow_registration_leaves_the_rest_to_others() {
+    on_the_double(this_test!(), |double, path| {
+        let path = large(path);
+        double.slow_registration(20_000);
+        let rt = anew("3", "16MiB");
+        let (gpu, map) = (rt.device(0).unwrap(), rt.open(&path).unwrap());
+        let (bytes, report) = landed(&gpu, LEN, |into| map.read(.., into)).unwrap();
+        assert!(bytes == pread(&path, 0, LEN));
+        assert_eq!(both(&report), [16 * MIB, LEN - 16 * MIB]);
+        assert_eq!(report.bytes, LEN);
+        let [fallback] = &report.fallbacks[..] else {
+            panic!("{report:?}");
+        };
+        assert!(
+            matches!(fallback.hindrance, Hindrance::Slow { .. }),
+            "{fallback:?}"
+        );
+        assert_eq!(double.calls("cuMemHostRegister_v2"), 1);
+    });
+}
+
+/// Little may be registered at once: what is under way then must arrive before more is.
+#[test]
+fn little_room_for_registrations_is_enough() {
+    on_a_device(this_test!(), |_, path| {
+        let path = large(path);
+        let rt = runtime(&[
+            ("GPUMAP_WORKERS", "3"),
+            ("GPUMAP_CHUNK", "4MiB"),
+            ("GPUMAP_REGISTERED", "4MiB"),
+        ]);
+        let (gpu, map) = (rt.device(0).unwrap(), rt.open(&path).unwrap());
+        let (bytes, report) = landed(&gpu, LEN - 1, |into| map.read(1.., into)).unwrap();
+        assert!(bytes == pread(&path, 1, LEN - 1));
+        assert_eq!(report.fallbacks, []);
+        assert!((1..=4 * MIB).contains(&rt.registered_bytes()));
+    });
+}
+
+#[test]
+fn reads_at_once_share_few_slots_and_end() {
+    on_a_device(this_test!(), |_, path| {
+        let path = large(path);
+        let whole = pread(&path, 0, LEN);
+        for pinned in ["64KiB", "2MiB", "3MiB"] {
+            let rt = runtime(&[
+                ("GPUMAP_WORKERS", "4"),
+                ("GPUMAP_CHUNK", "8MiB"),
+                ("GPUMAP_PIECE", "512KiB"),
+                ("GPUMAP_PINNED", pinned),
+            ]);
+            std::thread::scope(|scope| {
+                for n in 0..3 {
+                    let (rt, path, whole) = (&rt, &path, &whole);
+                    scope.spawn(move || {
+                        let (gpu, map) = (rt.device(0).unwrap(), rt.options().offset(n).open(path));
+                        let map = map.unwrap();
+                        let read = landed(&gpu, map.len(), |into| map.read(.., into));
+                        let (bytes, report) = read.unwrap();
+                        assert!(bytes == whole[n as usize..], "{report:?}");
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_read_that_is_cancelled_leaves_nothing_under_way() {
+    on_a_device(this_test!(), |double, path| {
+        let path = large(path);
+        let whole = pread(&path, 0, LEN);
+        let rt = anew("3", "1MiB");
+        let (gpu, map) = (rt.device(0).unwrap(), rt.open(&path).unwrap());
+        let mut given_up = 0;
+        for round in 0..8 {
+            let pending = map.submit(.., gpu.alloc(LEN).unwrap()).unwrap();
+            // Once it is at it.
+            while round % 2 == 0 && rt.registered_bytes() == 0 {
+                std::thread::yield_now();
+            }
+            pending.cancel();
+            let (outcome, buffer) = pending.wait();
+            assert_eq!(double.map_or(0, Double::under_way), 0);
+            match outcome {
+                Ok(_) => assert!(held(&buffer) == whole),
+                Err(Error::Cancelled { .. }) => given_up += 1,
+                Err(error) => panic!("{error}"),
+            }
+            rt.release_registrations();
+        }
+        assert!(given_up > 0);
+    });
+}
+
+/// Where nothing can be registered all of it is copied.
+#[test]
+fn refused_registration_is_told() {
+    on_the_double(this_test!(), |double, path| {
+        let path = large(path);
+        let rt = anew("3", "8MiB");
+        let (gpu, map) = (rt.device(0).unwrap(), rt.open(&path).unwrap());
+        (1..=20).for_each(|nth| double.fail("cuMemHostRegister_v2", nth, 801));
+        let (bytes, report) = landed(&gpu, LEN, |into| map.read(.., into)).unwrap();
+        double.fail_no_more();
+        assert!(bytes == pread(&path, 0, LEN));
+        assert_eq!(both(&report), [0, LEN]);
+        assert_eq!(report.fallbacks.len(), 1);
+        assert_eq!(report.reason(Route::Buffered), None);
     });
 }
