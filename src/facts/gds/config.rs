@@ -277,6 +277,17 @@ mod tests {
     }
 
     #[test]
+    fn of_a_setting_that_is_written_twice_the_last_counts() {
+        let machine = Machine::new();
+        machine.file(
+            "etc/cufile.json",
+            r#"{"a": {"b": true}, "a": {"b": false}}"#,
+        );
+        let config = Config::find(&machine.tree(), &none);
+        assert_eq!(config.flag(None, "a.b").value, Some(false));
+    }
+
+    #[test]
     fn what_is_cut_off_or_no_json_ends_the_settings_and_nothing_else() {
         for cut in 0..JSON.len() {
             let known = values(&JSON[..cut]);

@@ -159,8 +159,7 @@ impl Facts {
     /// The version is that of [`Facts::gds_driver_hazard`].
     #[allow(dead_code, reason = "the route gds is not built yet")]
     pub(crate) fn gds_hazard(&self, file: &File, version: Option<i32>) -> Option<GdsHazard> {
-        self.gds_driver_hazard(version)
-            .or_else(|| self.gds_file_hazard(file, version))
+        of_any(&Tree::system(), file, version, &self.gds_places)
     }
 
     /// What stands against the file itself.
@@ -196,6 +195,10 @@ fn of_driver(tree: &Tree, version: Option<i32>) -> Option<GdsHazard> {
         return Some(GdsHazard::Wsl { told_by });
     }
     (waits && !tree.exists(MODULES)).then_some(GdsHazard::NoProcModules)
+}
+
+fn of_any(tree: &Tree, file: &File, version: Option<i32>, safe: &SafePlaces) -> Option<GdsHazard> {
+    of_driver(tree, version).or_else(|| of_open_file(tree, file, version, safe))
 }
 
 /// What shows that this is Windows Subsystem for Linux.
@@ -479,15 +482,11 @@ mod tests {
 
     #[test]
     fn registering_a_file_opens_the_driver_so_both_are_asked() {
-        let facts = Facts::default();
         let pipe = File::open("/dev/null").unwrap();
-        let of_driver = facts.gds_driver_hazard(Some(1150));
-        let both = facts.gds_hazard(&pipe, Some(1150));
-        assert_eq!(both, of_driver.or(Some(GdsHazard::NotRegular)));
-        let worst = facts.gds_driver_hazard(None);
-        assert_eq!(
-            facts.gds_hazard(&pipe, None),
-            worst.or(Some(GdsHazard::NotRegular))
-        );
+        let machine = Machine::new();
+        let any = |version| of_any(&machine.tree(), &pipe, version, &SafePlaces::default());
+        assert_eq!(any(None), Some(GdsHazard::NoProcModules));
+        assert_eq!(any(Some(1190)), Some(GdsHazard::NoProcModules));
+        assert_eq!(any(Some(1150)), Some(GdsHazard::NotRegular));
     }
 }
