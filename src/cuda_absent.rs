@@ -327,6 +327,10 @@ impl<'a> DeviceSliceMut<'a> {
         match self.0 {}
     }
 
+    pub(crate) fn address(&self) -> u64 {
+        match self.0 {}
+    }
+
     pub(crate) fn reborrow(&mut self) -> DeviceSliceMut<'_> {
         match self.0 {}
     }
@@ -347,6 +351,10 @@ impl Ready {
 
     pub(crate) fn of(device: &Device, _: &DeviceSliceMut<'_>) -> Result<Self> {
         match device.0 {}
+    }
+
+    pub(crate) fn wait(&self, _: &Device) -> Result<()> {
+        match self.0 {}
     }
 }
 

@@ -122,8 +122,13 @@ pub enum Error {
         source: DeviceError,
     },
     /// cuFile, or its driver, stood against it.
-    #[error(transparent)]
-    Cufile(#[from] CufileError),
+    #[error("{}{source}", path_prefix(path.as_deref()))]
+    Cufile {
+        /// The file that was read; `None` where no file was.
+        path: Option<PathBuf>,
+        /// What stood against it.
+        source: CufileError,
+    },
     /// A setting has a value that is not accepted, or a key that does not exist.
     #[error(transparent)]
     Setting(#[from] crate::settings::SettingError),
@@ -167,8 +172,8 @@ impl Error {
             | Self::Length { path, .. }
             | Self::Truncated { path, .. }
             | Self::Route { path, .. } => Some(path),
-            Self::Device { path, .. } => path.as_deref(),
-            Self::Cufile(_) | Self::Setting(_) => None,
+            Self::Device { path, .. } | Self::Cufile { path, .. } => path.as_deref(),
+            Self::Setting(_) => None,
         }
     }
 }
@@ -176,6 +181,12 @@ impl Error {
 impl From<DeviceError> for Error {
     fn from(source: DeviceError) -> Self {
         Self::Device { path: None, source }
+    }
+}
+
+impl From<CufileError> for Error {
+    fn from(source: CufileError) -> Self {
+        Self::Cufile { path: None, source }
     }
 }
 

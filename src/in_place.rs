@@ -179,7 +179,7 @@ pub(crate) fn gather(
     to: DeviceSliceMut<'_>,
 ) -> Result<Option<Report>> {
     let begun = Instant::now();
-    let named = request.named() == Some(Route::Mapped);
+    let named = request.named(Memory::Device(device.ordinal()));
     let fits = (indices.len() as u64).checked_mul(row_bytes) == Some(to.len());
     let missing = request.offer_in_place(device.ordinal());
     let Some(missing) = missing
@@ -188,7 +188,7 @@ pub(crate) fn gather(
     else {
         return Ok(None);
     };
-    let worth = named || missing.bytes == 0 && request.named().is_none();
+    let worth = named == Some(Route::Mapped) || missing.bytes == 0 && named.is_none();
     let by_kernel = request
         .options
         .engine
@@ -246,8 +246,9 @@ fn other_way(
     ordinal: usize,
     hindrance: &Hindrance,
 ) -> Result<(Route, Cost)> {
-    let ask = request.ask(Memory::Device(ordinal))?;
-    let other = match (request.options.engine, request.named()) {
+    let to = Memory::Device(ordinal);
+    let ask = request.ask(to)?;
+    let other = match (request.options.engine, request.named(to)) {
         (Some(_), _) => None,
         (None, None) => buffered::usable(ask)
             .ok()
@@ -271,6 +272,9 @@ fn told(request: &Request<'_>, hindrance: &Hindrance) -> Error {
                 path: Some(request.map.path.clone()),
                 source: error.clone(),
             };
+        }
+        Hindrance::Cufile(error) => {
+            return request.error(error.clone().into());
         }
         Hindrance::NoRoom { most } => Reason::NoRoom { most: *most },
         Hindrance::InUse => Reason::InUse,

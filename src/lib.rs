@@ -61,6 +61,7 @@
 compile_error!("gpumap runs on 64-bit little-endian Linux");
 
 mod both_ends;
+mod by_cufile;
 mod captured;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -99,7 +100,9 @@ mod workers;
 
 pub use captured::Captured;
 pub use cuda::{Device, DeviceBuffer, DeviceError, DeviceIndices, DeviceSliceMut, DeviceStream};
-pub use cufile::{Cufile, CufileCode, CufileError, CufileProperties, ParameterValue};
+pub use cufile::{
+    Cufile, CufileCode, CufileCounters, CufileError, CufileProperties, CufileReads, ParameterValue,
+};
 pub use error::{Error, FileKind, Result};
 pub use mmap::{Advice, Mmap, MmapOptions};
 pub use on_stream::{KeptIndices, OnStream};
@@ -109,6 +112,6 @@ pub use range::ByteRange;
 pub use report::{Engine, Fallback, Hindrance, Reason, Report, ResidentPages, RouteUse};
 pub use request::{Destination, Indices, Memory, NotARoute, ReadOptions, Route};
 pub use runtime::{Runtime, RuntimeBuilder};
-pub use settings::Settings;
+pub use settings::{Gds, Settings};
 pub use target::Target;
 pub use view::{Backing, DeviceView, ViewOptions};

@@ -24,13 +24,24 @@ pub(crate) struct Cost {
 pub(crate) struct Limits {
     pub(crate) bytes: u64,
     pub(crate) rows: usize,
+    /// Where the map begins in the file, if pieces must end at multiples of `bytes` there; they are of one row.
+    pub(crate) grid: Option<u64>,
 }
 
 impl Limits {
     pub(crate) const NONE: Self = Self {
         bytes: u64::MAX,
         rows: usize::MAX,
+        grid: None,
     };
+
+    /// Bytes that a piece takes which begins at this byte of the map.
+    fn room(&self, at: u64) -> u64 {
+        match self.grid {
+            None => self.bytes,
+            Some(offset) => self.bytes - offset.wrapping_add(at) % self.bytes,
+        }
+    }
 }
 
 /// Every route's answer to a request, at the route's index.
@@ -87,6 +98,11 @@ impl Plan {
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
+    }
+
+    /// The route that is taken; `None` where no bytes were asked for.
+    pub(crate) fn route(&self) -> Option<Route> {
+        self.pieces.first().map(|piece| piece.route)
     }
 
     /// Bytes of the request.
@@ -178,7 +194,7 @@ fn cut(
         return SmallVec::new();
     }
     let first = rows.after(Cursor::default(), bytes.start);
-    if whole.len() <= limits.bytes && rows.count() <= limits.rows {
+    if whole.len() <= limits.bytes && rows.count() <= limits.rows && limits.grid.is_none() {
         let segment = rows.segments(first, whole.len()).next();
         let row = segment.map_or(first.row, |segment| segment.row);
         let skip = if row == first.row { first.skip } else { 0 };
@@ -202,8 +218,9 @@ fn cut(
                 row: segment.row,
                 skip: before + skip,
             });
-            skip += open.take(segment.source.len() - skip, limits.bytes);
-            if open.filled == limits.bytes || open.rows == limits.rows {
+            let room = limits.room(segment.source.start() + skip);
+            skip += open.take(segment.source.len() - skip, room);
+            if open.filled == room || open.rows == limits.rows {
                 pieces.extend(open.close(&piece));
             }
         }
@@ -229,8 +246,8 @@ impl Open {
         }
     }
 
-    fn take(&mut self, bytes: u64, piece_bytes: u64) -> u64 {
-        let taken = bytes.min(piece_bytes - self.filled);
+    fn take(&mut self, bytes: u64, room: u64) -> u64 {
+        let taken = bytes.min(room - self.filled);
         self.filled += taken;
         self.rows += 1;
         taken
@@ -278,7 +295,7 @@ mod tests {
         ) {
             let ranges: Vec<Range<u64>> = rows.iter().map(|(at, len)| *at..at + len).collect();
             let (rows, bytes) = Rows::gather(&ranges, 6_000, Path::new("f")).unwrap();
-            let limits = Limits { bytes: limits.0, rows: limits.1 };
+            let limits = Limits { bytes: limits.0, rows: limits.1, grid: None };
             let offers = offers(costs, limits);
             let planned = plan(rows, bytes, named, &offers);
             prop_assert_eq!(&planned, &plan(rows, bytes, named, &offers));
@@ -320,6 +337,36 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// As cuFile wants it: what lies in the middle of a row is aligned in the file.
+        #[test]
+        fn pieces_end_at_multiples_in_the_file(
+            rows in prop::collection::vec((0u64..50_000, 0u64..30_000), 1..20),
+            offset in 0u64..10_000,
+            blocks in 1u64..5,
+        ) {
+            let ranges: Vec<Range<u64>> = rows.iter().map(|(at, len)| *at..at + len).collect();
+            let (rows, bytes) = Rows::gather(&ranges, 100_000, Path::new("f")).unwrap();
+            let task = blocks * 4096;
+            let limits = Limits { bytes: task, rows: 1, grid: Some(offset) };
+            let plan = plan(rows, bytes, None, &offers([Some(1), None, None, None], limits)).unwrap();
+            let mut packed = Vec::new();
+            for piece in plan.pieces() {
+                let segments: Vec<_> =
+                    rows.segments(piece.start, piece.destination.len()).collect();
+                prop_assert_eq!(segments.len(), 1);
+                let source = segments[0].source;
+                let (start, end) = (source.start() + offset, source.end() + offset);
+                prop_assert!(start / task == (end - 1) / task);
+                let row = &ranges[segments[0].row];
+                prop_assert!(end % task == 0 || source.end() == row.end);
+                prop_assert!(start % task == 0 || source.start() == row.start);
+                packed.extend(source.start()..source.end());
+            }
+            prop_assert!(packed.into_iter().eq(ranges.into_iter().flatten()));
+        }
+    }
+
     #[test]
     fn a_contiguous_read_is_cut_at_the_piece_size() {
         let rows = Rows::One(ByteRange::at(100, 10_000).unwrap());
@@ -332,6 +379,7 @@ mod tests {
                 Limits {
                     bytes: 4096,
                     rows: 1,
+                    grid: None,
                 },
             ),
         )

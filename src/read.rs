@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use crate::cufile::Cufile;
 use crate::error::{Error, Result};
 use crate::mmap::Mapped;
 use crate::plan::{self, Cost, Offers, Plan};
@@ -12,10 +13,12 @@ use crate::registrations::{Missing, Needs, Seen};
 use crate::report::{Engine, Reason, Report, ResidentPages};
 use crate::request::{Cursor, Landing, Memory, ReadOptions, Route, Rows};
 use crate::residency::Counter;
+use crate::route::gds::Tasks;
 use crate::route::mapped::InPlace;
 use crate::route::{Ask, Failure, buffered, direct, gds, mapped};
 use crate::run;
 use crate::runtime::Runtime;
+use crate::settings::Gds;
 use crate::sys::{self, DirectAlignment};
 
 /// One call: what is read, from where, and how.
@@ -36,8 +39,13 @@ pub(crate) struct Request<'r> {
 const MANY_ROWS: usize = 1024;
 
 impl Request<'_> {
-    pub(crate) fn named(&self) -> Option<Route> {
-        self.options.route.or(self.runtime.settings().route())
+    /// The route that is named for this kind of destination: in the options, by `GPUMAP_GDS=on`, or else by
+    /// `GPUMAP_ROUTE`.
+    pub(crate) fn named(&self, to: Memory) -> Option<Route> {
+        let settings = self.runtime.settings();
+        let on = settings.gds() == Gds::On && to != Memory::Host;
+        let by_gds = on.then_some(Route::Gds);
+        self.options.route.or(by_gds).or(settings.route())
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -49,7 +57,7 @@ impl Request<'_> {
     pub(crate) fn plan(&self, to: Memory) -> Result<Plan> {
         let ask = self.ask(to)?;
         let offers = self.offers(ask);
-        let mut plan = plan::plan(self.rows, self.bytes, self.named(), &offers)
+        let mut plan = plan::plan(self.rows, self.bytes, self.named(to), &offers)
             .map_err(|(route, reason)| self.refused(route, reason))?;
         plan.not_in_place = self.not_in_place(ask, &plan, &offers);
         Ok(plan)
@@ -64,7 +72,11 @@ impl Request<'_> {
         Some(match mapped::usable_in_place(ask) {
             Err(reason) => reason,
             Ok(_) if self.options.engine.is_some() => Reason::OtherEngine,
-            Ok(_) if self.named().is_some_and(|named| named != Route::Mapped) => {
+            Ok(_)
+                if self
+                    .named(ask.to)
+                    .is_some_and(|named| named != Route::Mapped) =>
+            {
                 Reason::AnotherNamed
             }
             Ok(dearer) => Reason::Slower {
@@ -94,7 +106,11 @@ impl Request<'_> {
             mapped: self.map.mapping.is_some(),
             stale: self.map.may_be_stale(),
             to,
-            direct: (self.named() == Some(Route::Direct)).then(|| self.direct()),
+            direct: (self.named(to) == Some(Route::Direct)).then(|| self.direct()),
+            gds: match to {
+                Memory::Host => None,
+                Memory::Device(_) => Some(self.gds(to)?),
+            },
             in_place: match to {
                 Memory::Host => None,
                 Memory::Device(ordinal) => Some(self.in_place(ordinal)?),
@@ -120,6 +136,57 @@ impl Request<'_> {
                 Route::Direct => direct::usable(self.runtime.facts(), ask),
             };
             cost.and_then(of_engine)
+        })
+    }
+
+    /// What cuFile would be asked for, or why it is not. Where it is named, and its driver cannot be opened, that is
+    /// the error.
+    fn gds(&self, to: Memory) -> Result<Result<Tasks, Reason>> {
+        let settings = self.runtime.settings();
+        if settings.gds() == Gds::Off {
+            return Ok(Err(Reason::GdsOff));
+        }
+        let named = self.named(to) == Some(Route::Gds);
+        if let Some(reason) = (!named).then(|| self.gds_not_worth()).flatten() {
+            return Ok(Err(reason));
+        }
+        let version = match named {
+            true => Some(self.cufile()?.version()),
+            false => None,
+        };
+        let hazard = self.runtime.facts().gds_hazard(&self.map.file, version);
+        if let Some(hazard) = hazard {
+            return Ok(Err(Reason::Gds(hazard)));
+        }
+        if self.map.direct_may_be_stale(self.in_file()) {
+            return Ok(Err(Reason::MayBeDirty));
+        }
+        Ok(Ok(Tasks {
+            bytes: settings.gds_task_bytes(),
+            offset: self.map.offset,
+        }))
+    }
+
+    /// Why nobody would take cuFile unasked.
+    fn gds_not_worth(&self) -> Option<Reason> {
+        let least = self.runtime.settings().gds_threshold();
+        if self.bytes / (self.rows.count() as u64).max(1) < least {
+            return Some(Reason::BelowThreshold { least });
+        }
+        if !self.runtime.facts().nvidia_fs() {
+            return Some(Reason::NotAccelerated);
+        }
+        let few = |pages: ResidentPages| pages.resident < pages.pages.div_ceil(2);
+        let cold = self.resident_pages().is_some_and(few);
+        (!cold).then_some(Reason::Resident)
+    }
+
+    /// cuFile, with its driver open; the error names the file.
+    pub(crate) fn cufile(&self) -> Result<Cufile> {
+        self.runtime.cufile().map_err(|error| match error {
+            Error::Cufile { source, .. } => self.error(source.into()),
+            Error::Device { source, .. } => self.error(source.into()),
+            other => other,
         })
     }
 
@@ -238,6 +305,10 @@ impl Request<'_> {
                 path: self.map.path.clone(),
             },
             Failure::Device(source) => Error::Device {
+                path: Some(self.map.path.clone()),
+                source,
+            },
+            Failure::Cufile(source) => Error::Cufile {
                 path: Some(self.map.path.clone()),
                 source,
             },

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use crate::cuda::DeviceError;
+use crate::cufile::{CufileError, CufileReads};
+use crate::facts::GdsHazard;
 use crate::request::Route;
 
 /// The way a route moved the bytes, where it has several.
@@ -58,8 +60,20 @@ impl std::fmt::Display for Engine {
 pub enum Reason {
     /// The route writes to device memory, and the destination is host memory.
     HostDestination,
-    /// This version of gpumap does not have the route.
-    NotBuilt,
+    /// The setting `GPUMAP_GDS` is `off`.
+    GdsOff,
+    /// cuFile might hang or crash with this file, or on this machine.
+    Gds(GdsHazard),
+    /// No read by cuFile would be accelerated here, as far as can be told beforehand; so it is taken only where it
+    /// is named.
+    NotAccelerated,
+    /// The rows are too short, on average, for one call of cuFile each.
+    BelowThreshold {
+        /// The setting `GPUMAP_GDS_THRESHOLD`.
+        least: u64,
+    },
+    /// Half of the pages or more are resident, or it is unknown how many: others need not read these from storage.
+    Resident,
     /// Another engine was named.
     OtherEngine,
     /// The device reads no pages of files in place: its driver does not register mappings that cannot be
@@ -133,7 +147,20 @@ impl std::fmt::Display for Reason {
             Self::HostDestination => {
                 f.write_str("it lands in device memory, and the destination is host memory")
             }
-            Self::NotBuilt => f.write_str("this version does not have it"),
+            Self::GdsOff => f.write_str("cuFile is switched off (GPUMAP_GDS=off)"),
+            Self::Gds(hazard) => hazard.fmt(f),
+            Self::NotAccelerated => f.write_str(
+                "cuFile's reads would not be accelerated, as far as can be told beforehand: nvidia-fs is not \
+                 loaded; so it is taken only where it is named, or GPUMAP_GDS=on",
+            ),
+            Self::BelowThreshold { least } => write!(
+                f,
+                "the rows are shorter, on average, than the {least} bytes of GPUMAP_GDS_THRESHOLD"
+            ),
+            Self::Resident => f.write_str(
+                "half of the pages or more are cached, or it is unknown how many: reading them from storage \
+                 would take longer",
+            ),
             Self::OtherEngine => f.write_str("it would take another engine than the one named"),
             Self::NoRegistration => f.write_str(
                 "the device's driver registers no mapping that cannot be written to \
@@ -232,6 +259,9 @@ pub enum Hindrance {
     /// A call of the driver failed.
     #[error("{0}")]
     Device(DeviceError),
+    /// A call of cuFile's failed.
+    #[error("{0}")]
+    Cufile(CufileError),
     /// There would be more registered pages than may be, and what is registered is in use.
     #[error("{}", Reason::NoRoom { most: *most })]
     NoRoom {
@@ -256,6 +286,12 @@ pub enum Hindrance {
         /// What copying is expected to give, in bytes a second.
         otherwise: u64,
     },
+}
+
+impl From<CufileError> for Hindrance {
+    fn from(error: CufileError) -> Self {
+        Self::Cufile(error)
+    }
 }
 
 impl From<DeviceError> for Hindrance {
@@ -309,8 +345,8 @@ pub struct Report {
     pub rows: u64,
     /// From the call to its return.
     pub elapsed: Duration,
-    /// Ways that were given up. Only reading in place, by the engines `dma` and `kernel`, is: where another
-    /// fails the read fails.
+    /// Ways that were given up. Only reading in place, by the engines `dma` and `kernel`, is, and reading by cuFile
+    /// before its first byte: where another fails the read fails.
     pub fallbacks: Vec<Fallback>,
     /// Why no device was to read the file's pages in place (`mapped`, engines `dma` and `kernel`); `None` where one
     /// was, and for host memory. What then stood against it is in `fallbacks`.
@@ -322,6 +358,9 @@ pub struct Report {
     /// threads and of the kernel's that work for their rings; unknown in a container where there are
     /// such, since nothing tells there whom they work for.
     pub storage_read_bytes: Option<u64>,
+    /// What cuFile, or nvidia-fs, counted while the read went by cuFile (route `gds`); `None` unless measured, and
+    /// where nobody counts.
+    pub cufile: Option<CufileReads>,
     pub(crate) routes: [RouteUse; Route::ALL.len()],
     pub(crate) engines: [RouteUse; Engine::ALL.len()],
     pub(crate) reasons: [Option<Reason>; Route::ALL.len()],
@@ -338,6 +377,27 @@ impl Report {
     #[must_use]
     pub fn engine(&self, engine: Engine) -> Option<RouteUse> {
         Some(self.engines[engine as usize]).filter(|used| used.ops > 0)
+    }
+
+    /// Whether the bytes went from storage to the device without the CPU (GPUDirect Storage), as the counters in
+    /// [`cufile`](Self::cufile) show. `None` where these do not tell; `Some(false)` too for a read of which nothing
+    /// went by cuFile.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("weights.bin");
+    /// # std::fs::write(&path, [7u8; 10_000])?;
+    /// let mut bytes = [0u8; 64];
+    /// let report = gpumap::Mmap::open(&path)?.read(..64, &mut bytes)?;
+    /// assert_eq!(report.accelerated(), Some(false));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn accelerated(&self) -> Option<bool> {
+        if self.route(Route::Gds).is_none() {
+            return Some(false);
+        }
+        self.cufile.as_ref().and_then(CufileReads::accelerated)
     }
 
     /// Why a route was not taken; `None` for the one that was.

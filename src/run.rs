@@ -3,7 +3,9 @@
 
 use std::sync::Mutex;
 
+use crate::by_cufile;
 use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
+use crate::cufile::CufileFile;
 use crate::error::{Error, Result};
 use crate::in_place;
 use crate::lock::lock;
@@ -12,7 +14,7 @@ use crate::range::ByteRange;
 use crate::read::Request;
 use crate::report::{Engine, Report, RouteUse};
 use crate::request::{Landing, Route};
-use crate::route::{Failure, buffered, direct, mapped};
+use crate::route::{Failure, buffered, direct, gds, mapped};
 use crate::sys::{HostSliceMut, Moved, StorageReads};
 
 /// Moves what was asked for, as planned.
@@ -36,7 +38,14 @@ pub(crate) fn run(
     let (Some(engine), Some(shore), Landing::Device(slice)) =
         (in_place::engine(plan), &shore, &mut destination)
     else {
-        return move_pieces(request, plan.pieces(), shore.as_ref(), destination, report);
+        if let (Some(Route::Gds), Some(shore), Landing::Device(slice)) =
+            (plan.route(), &shore, &mut destination)
+        {
+            let left = by_cufile::run(request, plan.pieces(), shore, slice, report)?;
+            return move_pieces(request, &left, Way::Slots(shore), destination, report);
+        }
+        let way = shore.as_ref().map_or(Way::Host, Way::Slots);
+        return move_pieces(request, plan.pieces(), way, destination, report);
     };
     let meter = Meter::begin(request);
     let left = in_place::run(request, engine, shore, slice, report)?;
@@ -44,20 +53,30 @@ pub(crate) fn run(
     if left.is_empty() {
         return Ok(());
     }
-    move_pieces(request, &left, Some(shore), destination, report)
+    move_pieces(request, &left, Way::Slots(shore), destination, report)
+}
+
+/// How threads bring pieces into the destination.
+#[derive(Clone, Copy)]
+pub(crate) enum Way<'w> {
+    Host,
+    /// To a device, by way of pinned slots.
+    Slots(&'w Shore),
+    /// To a device, by cuFile.
+    Cufile(&'w CufileFile),
 }
 
 /// On the caller's thread and, where there are several pieces, on parked threads.
-fn move_pieces(
+pub(crate) fn move_pieces(
     request: &Request<'_>,
     pieces: &[Piece],
-    shore: Option<&Shore>,
+    way: Way<'_>,
     destination: Landing<'_>,
     report: &mut Report,
 ) -> Result<()> {
     let run = Run {
         request,
-        shore,
+        way,
         feed: Mutex::new(Feed {
             pieces,
             rest: destination,
@@ -74,15 +93,15 @@ fn move_pieces(
             _ => request.runtime.workers(),
         };
         let enough = match engine {
-            Some(Engine::IoUring) if shore.is_some() => direct::RING_THREADS,
+            Some(Engine::IoUring) if !matches!(way, Way::Host) => direct::RING_THREADS,
             _ => usize::MAX,
         };
         let threads = workers.limit().min(enough);
         let threads = request.options.workers.unwrap_or(threads);
-        let useful = match &shore {
-            None => pieces.len(),
+        let useful = match way {
+            Way::Host | Way::Cufile(_) => pieces.len(),
             // More would wait for lanes, and the read for them.
-            Some(_) => request.runtime.lanes_at_most().min(pieces.len()),
+            Way::Slots(_) => request.runtime.lanes_at_most().min(pieces.len()),
         };
         workers.share(threads.min(useful), &|| run.work());
     } else {
@@ -143,8 +162,7 @@ impl Shore {
 /// A request while its pieces are being moved.
 struct Run<'r, 'd> {
     request: &'r Request<'r>,
-    /// `None` for host memory.
-    shore: Option<&'r Shore>,
+    way: Way<'r>,
     feed: Mutex<Feed<'r, 'd>>,
     outcome: Mutex<Outcome<'r>>,
 }
@@ -165,9 +183,10 @@ impl<'d> Run<'_, 'd> {
     /// What every thread does: take pieces until there are none or one has failed.
     fn work(&self) {
         let meter = Meter::begin(self.request);
-        match self.shore {
-            None => self.move_pieces(),
-            Some(shore) => {
+        match self.way {
+            Way::Host => self.move_pieces(),
+            Way::Cufile(file) => self.read_pieces(file),
+            Way::Slots(shore) => {
                 if let Err(error) = self.cross(shore) {
                     self.fail(0, error.into());
                 }
@@ -179,6 +198,23 @@ impl<'d> Run<'_, 'd> {
     fn move_pieces(&self) {
         while let Some((piece, Landing::Host(destination))) = self.next_piece() {
             if let Err(failure) = self.move_piece(&piece, destination) {
+                self.fail(piece.destination.start(), failure);
+            }
+        }
+    }
+
+    /// The same for device memory, by cuFile.
+    fn read_pieces(&self, file: &CufileFile) {
+        while let Some((piece, Landing::Device(destination))) = self.next_piece() {
+            let mut moved = Moved::default();
+            let segments = self
+                .request
+                .rows
+                .segments(piece.start, piece.destination.len());
+            let source = self.request.map.source();
+            let done = gds::run(file, source, segments, destination, &mut moved);
+            self.moved(&piece, moved, None);
+            if let Err(failure) = done {
                 self.fail(piece.destination.start(), failure);
             }
         }
@@ -233,13 +269,17 @@ impl<'d> Run<'_, 'd> {
     fn move_piece(&self, piece: &Piece, destination: HostSliceMut<'_>) -> Result<(), Failure> {
         let mut moved = Moved::default();
         let done = self.take_route(piece, destination, &mut moved);
+        self.moved(piece, moved, *done.as_ref().unwrap_or(&piece.engine));
+        done.map(drop)
+    }
+
+    fn moved(&self, piece: &Piece, moved: Moved, engine: Option<Engine>) {
         let used = RouteUse {
             bytes: moved.bytes,
             ops: moved.ops,
-            engine: *done.as_ref().unwrap_or(&piece.engine),
+            engine,
         };
         lock(&self.outcome).report.add(piece.route, used);
-        done.map(drop)
     }
 
     /// Moves a piece; the engine that did it, where the route has several.
@@ -267,7 +307,7 @@ impl<'d> Run<'_, 'd> {
                 };
                 return direct::run(means, source, segments, destination, moved).map(Some);
             }
-            // No plan holds `gds`: it never answers with a cost.
+            // `gds` moves nothing into host memory: it has a way of its own.
             Route::Buffered | Route::Gds => buffered::run(source, segments, destination, moved)?,
         }
         Ok(piece.engine)

@@ -186,7 +186,7 @@ impl Runtime {
     /// let mut settings = Settings::default();
     /// settings.set("GPUMAP_GDS", "off")?;
     /// let rt = Runtime::builder().settings(settings).build();
-    /// assert!(matches!(rt.cufile(), Err(Error::Cufile(gpumap::CufileError::Off))));
+    /// assert!(matches!(rt.cufile(), Err(Error::Cufile { source: gpumap::CufileError::Off, .. })));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn cufile(&self) -> Result<Cufile> {

@@ -40,7 +40,7 @@ pub struct Key {
 }
 
 /// Every key. The order is that of the README's table.
-pub static KEYS: [Key; 14] = [
+pub static KEYS: [Key; 16] = [
     Key {
         name: "GPUMAP_ROUTE",
         default: "auto",
@@ -146,17 +146,43 @@ pub static KEYS: [Key; 14] = [
         name: "GPUMAP_GDS",
         default: "auto",
         unit: "name",
-        accepted: "auto or off",
-        doc: "whether libcufile may be used (GPUDirect Storage); off never loads it",
+        accepted: "auto, on or off",
+        doc: "whether cuFile (GPUDirect Storage) reads into device memory: auto where the machine is set up for accelerated reads and the bytes are not cached, on always, off never loads libcufile",
         store: |s, text| {
             s.gds = match text {
-                "auto" => true,
-                "off" => false,
+                "auto" => Gds::Auto,
+                "on" => Gds::On,
+                "off" => Gds::Off,
                 _ => return None,
             };
             Some(())
         },
-        show: |s| if s.gds { "auto" } else { "off" }.to_owned(),
+        show: |s| s.gds.to_string(),
+    },
+    Key {
+        name: "GPUMAP_GDS_THRESHOLD",
+        default: "16KiB",
+        unit: "bytes",
+        accepted: "0 to 1TiB",
+        doc: "the least that rows must have, on average, for auto to read them by cuFile",
+        store: |s, text| {
+            s.gds_threshold = within(parse_bytes(text)?, 0, 1 << 40)?;
+            Some(())
+        },
+        show: |s| s.gds_threshold.to_string(),
+    },
+    Key {
+        name: "GPUMAP_GDS_TASK",
+        default: "4MiB",
+        unit: "bytes",
+        accepted: "4KiB to 1TiB, a multiple of 4KiB",
+        doc: "what one call of cuFile reads",
+        store: |s, text| {
+            let bytes = within(parse_bytes(text)?, 4 << 10, 1 << 40)?;
+            s.gds_task_bytes = (bytes % (4 << 10) == 0).then_some(bytes)?;
+            Some(())
+        },
+        show: |s| s.gds_task_bytes.to_string(),
     },
     Key {
         name: "GPUMAP_CUFILE",
@@ -240,6 +266,28 @@ pub static KEYS: [Key; 14] = [
     },
 ];
 
+/// Whether cuFile reads into device memory where no route is named in the options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Gds {
+    /// Where the machine is set up for accelerated reads, and the bytes are not cached.
+    #[default]
+    Auto,
+    /// Always; what stands against it is an error.
+    On,
+    /// Never, even where the route is named: libcufile is not loaded.
+    Off,
+}
+
+impl std::fmt::Display for Gds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
+}
+
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -271,7 +319,9 @@ pub struct Settings {
     pinned_bytes: u64,
     chunk_bytes: u64,
     registered_bytes: Option<u64>,
-    gds: bool,
+    gds: Gds,
+    gds_threshold: u64,
+    gds_task_bytes: u64,
     cufile: Option<PathBuf>,
     submitted: usize,
     depth: u32,
@@ -303,7 +353,9 @@ impl Default for Settings {
             pinned_bytes: 0,
             chunk_bytes: 0,
             registered_bytes: None,
-            gds: true,
+            gds: Gds::Auto,
+            gds_threshold: 0,
+            gds_task_bytes: 0,
             cufile: None,
             submitted: 0,
             depth: 0,
@@ -441,10 +493,22 @@ impl Settings {
         self.registered_bytes
     }
 
-    /// `GPUMAP_GDS`: whether libcufile may be used.
+    /// `GPUMAP_GDS`: whether cuFile reads into device memory.
     #[must_use]
-    pub const fn gds(&self) -> bool {
+    pub const fn gds(&self) -> Gds {
         self.gds
+    }
+
+    /// `GPUMAP_GDS_THRESHOLD`: the least bytes of a row, on average, for [`Gds::Auto`].
+    #[must_use]
+    pub const fn gds_threshold(&self) -> u64 {
+        self.gds_threshold
+    }
+
+    /// `GPUMAP_GDS_TASK`: bytes that one call of cuFile reads.
+    #[must_use]
+    pub const fn gds_task_bytes(&self) -> u64 {
+        self.gds_task_bytes
     }
 
     /// `GPUMAP_CUFILE`: the library of GPUDirect Storage; `None` means that it is looked for.

@@ -278,7 +278,7 @@ impl<'a> DeviceSliceMut<'a> {
         self.ordinal
     }
 
-    pub(super) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.address
     }
 

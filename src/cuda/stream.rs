@@ -169,6 +169,15 @@ impl Ready {
         Ok(Self { event: Some(event) })
     }
 
+    /// Waits for it.
+    pub(crate) fn wait(&self, device: &Device) -> Result<()> {
+        let Some(event) = &self.event else {
+            return Ok(());
+        };
+        let _bound = device.bind()?;
+        event.synchronize()
+    }
+
     /// Whether anything must be waited for.
     pub(super) fn is_later(&self) -> bool {
         self.event.is_some()

@@ -1,6 +1,7 @@
 //! The library's driver, open.
 
 use super::error::CufileError;
+use super::proof::{Measured, Reads};
 use super::symbols::Symbols;
 use crate::cuda::{Device, DeviceError};
 use crate::error::Result;
@@ -15,6 +16,8 @@ pub(super) struct Driver {
     device: Device,
     /// The library works in this process alone.
     home: Home,
+    pub(super) reads: Reads,
+    pub(super) measured: Measured,
 }
 
 impl Driver {
@@ -26,11 +29,18 @@ impl Driver {
             version,
             device,
             home: Home::here(),
+            reads: Reads::default(),
+            measured: Measured::default(),
         })
     }
 
     pub(super) fn version(&self) -> i32 {
         self.version
+    }
+
+    /// Calls `work` with the device's context current to this thread.
+    pub(super) fn with_context<R>(&self, work: impl FnOnce() -> R) -> Result<R, DeviceError> {
+        self.device.with_context(work)
     }
 
     /// # Errors

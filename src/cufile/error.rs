@@ -2,6 +2,7 @@
 
 use super::code::{CufileCode, Status};
 use super::parameters;
+use crate::cuda::DeviceError;
 use crate::facts::GdsHazard;
 
 /// What stands against using cuFile.
@@ -39,6 +40,20 @@ pub enum CufileError {
         /// The name.
         name: String,
     },
+    /// The driver of GPUs stood against it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A system call failed within a call.
+    #[error(
+        "{call} failed: {}; see the kernel's log (dmesg) and cuFile's (cufile.log), or take another route",
+        std::io::Error::from_raw_os_error(*errno)
+    )]
+    System {
+        /// The function.
+        call: &'static str,
+        /// The system's error number.
+        errno: i32,
+    },
     /// A call failed.
     #[error("{call} failed: {code}{}; {}", of_cuda(*cuda), code.next_step())]
     Call {
@@ -50,6 +65,28 @@ pub enum CufileError {
         cuda: Option<i32>,
     },
 }
+
+/// What a read that moved nothing answered: a code of its own, below zero, or -1 and `errno`, which may be a code
+/// of its own too.
+pub(super) fn read_failed(answer: isize) -> CufileError {
+    let call = "cuFileRead";
+    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    let own = match answer {
+        -1 => errno,
+        below => i32::try_from(below.unsigned_abs()).unwrap_or(i32::MAX),
+    };
+    if answer == -1 && errno < LEAST_CODE {
+        return CufileError::System { call, errno };
+    }
+    CufileError::Call {
+        call,
+        code: CufileCode(own),
+        cuda: None,
+    }
+}
+
+/// The library's own codes begin behind it.
+const LEAST_CODE: i32 = 5000;
 
 fn of_cuda(code: Option<i32>) -> String {
     code.map_or_else(String::new, |code| format!(", with its error {code}"))

@@ -9,13 +9,16 @@
 mod code;
 mod driver;
 mod error;
+mod file;
 #[cfg(feature = "cuda")]
 mod library;
 #[cfg(not(feature = "cuda"))]
 #[path = "library_absent.rs"]
 mod library;
 mod parameters;
+mod proof;
 mod properties;
+mod statistics;
 mod symbols;
 
 use std::sync::Arc;
@@ -23,14 +26,17 @@ use std::sync::Arc;
 use crate::cuda::{Device, DeviceError};
 use crate::error::Result;
 use crate::facts::Facts;
-use crate::settings::Settings;
+use crate::settings::{Gds, Settings};
 use driver::Driver;
 use library::Library;
 use symbols::Symbols;
 
 pub use code::CufileCode;
 pub use error::CufileError;
+pub(crate) use file::CufileFile;
 pub use parameters::ParameterValue;
+pub(crate) use proof::Proof;
+pub use proof::{CufileCounters, CufileReads};
 pub use properties::CufileProperties;
 
 /// cuFile, with its driver open. Cheap to clone; the driver is closed when the last clone is gone, that of the
@@ -57,7 +63,7 @@ impl Cufile {
         facts: &Facts,
         device: impl FnOnce() -> Result<Device, DeviceError>,
     ) -> Result<Self> {
-        if !settings.gds() {
+        if settings.gds() == Gds::Off {
             return Err(CufileError::Off.into());
         }
         // Before the library, whose driver needs a context.

@@ -3,8 +3,11 @@
 use std::ffi::{c_char, c_int, c_long, c_void};
 
 use super::code::Status;
-use super::error::{CufileError, checked};
+use super::error::{CufileError, checked, read_failed};
 use super::library::Library;
+
+/// A registered file, to the library.
+pub(super) type Handle = *mut c_void;
 
 /// The oldest version that this crate is made for.
 const OLDEST: &str = "1.11";
@@ -47,12 +50,20 @@ functions! {
         driver_close = cuFileDriverClose_v2() -> Status;
         count_uses = cuFileUseCount() -> c_long;
         get_properties = cuFileDriverGetProperties(*mut c_void) -> Status;
+        register_file = cuFileHandleRegister(*mut Handle, *mut c_void) -> Status;
+        deregister_file = cuFileHandleDeregister(Handle) -> ();
+        read = cuFileRead(Handle, *mut c_void, usize, i64, i64) -> isize;
     }
     optional {
         get_size = cuFileGetParameterSizeT(c_int, *mut usize);
         // A bool in the header: any byte is a value of this type.
         get_bool = cuFileGetParameterBool(c_int, *mut u8);
         get_string = cuFileGetParameterString(c_int, *mut c_char, c_int);
+        get_level = cuFileGetStatsLevel(*mut c_int);
+        set_level = cuFileSetStatsLevel(c_int);
+        start_statistics = cuFileStatsStart();
+        stop_statistics = cuFileStatsStop();
+        get_statistics = cuFileGetStatsL3(*mut c_void);
     }
 }
 
@@ -88,6 +99,42 @@ impl Symbols {
         // SAFETY: it takes nothing.
         let count = unsafe { (self.count_uses)() };
         u64::try_from(count).unwrap_or(0)
+    }
+
+    /// # Safety
+    /// `description` is a `CUfileDescr_t`, whose file stays open until the handle is deregistered.
+    pub(super) unsafe fn register_file(
+        &self,
+        description: *mut c_void,
+    ) -> Result<Handle, CufileError> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: it writes one handle; the rest as the caller says.
+        let status = unsafe { (self.register_file)(&raw mut handle, description) };
+        checked("cuFileHandleRegister", status)?;
+        Ok(handle)
+    }
+
+    /// # Safety
+    /// The handle was registered, and is not used from here on.
+    pub(super) unsafe fn deregister_file(&self, handle: Handle) {
+        // SAFETY: as the caller says.
+        unsafe { (self.deregister_file)(handle) };
+    }
+
+    /// The bytes read, which may be fewer than asked for.
+    ///
+    /// # Safety
+    /// The handle is registered; `len` bytes of device memory at `to` may be written to.
+    pub(super) unsafe fn read(
+        &self,
+        handle: Handle,
+        to: u64,
+        len: usize,
+        at: i64,
+    ) -> Result<usize, CufileError> {
+        // SAFETY: as the caller says.
+        let answer = unsafe { (self.read)(handle, to as *mut c_void, len, at, 0) };
+        usize::try_from(answer).map_err(|_| read_failed(answer))
     }
 
     /// # Safety

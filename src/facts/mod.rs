@@ -50,6 +50,7 @@ pub use device::{DeviceFacts, Driver, DriverFacts};
 pub use distance::{PciDistance, WayFacts};
 pub use fact::{Fact, Told, Value};
 pub use file::FileFacts;
+pub(crate) use gds::NvidiaFsReads;
 pub use gds::{GdsFacts, GdsHazard, GdsPath, Iommu};
 pub use lower::LowerCache;
 pub use machine::{Limit, Machine, Support};

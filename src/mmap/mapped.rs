@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use super::options::Shape;
+use crate::cufile::{Cufile, CufileError, CufileFile};
 use crate::error::{Error, Result};
 use crate::facts::{self, DirectFile};
 use crate::range::ByteRange;
@@ -30,6 +31,8 @@ pub(crate) struct Mapped {
     pub(crate) mapping: Option<Arc<Mapping>>,
     /// Opened when the route `direct` is first named.
     direct: OnceLock<DirectFile>,
+    /// Registered when cuFile first reads it.
+    cufile: OnceLock<CufileFile>,
     /// For the list of maps that it was put on, and the registrations of its pages.
     pub(crate) runtime: Runtime,
 }
@@ -55,6 +58,7 @@ impl Mapped {
             len: bytes.len(),
             mapping,
             direct: OnceLock::new(),
+            cufile: OnceLock::new(),
             runtime: runtime.clone(),
         })
     }
@@ -88,6 +92,15 @@ impl Mapped {
         let opened = self.opened().ok_or(Reason::DirectUnsupported)?;
         let file = facts::open_direct(&opened)?;
         Ok(self.direct.get_or_init(|| file))
+    }
+
+    /// The file, registered with cuFile. Nothing is known that stands against that.
+    pub(crate) fn cufile(&self, cufile: &Cufile) -> Result<&CufileFile, CufileError> {
+        if let Some(file) = self.cufile.get() {
+            return Ok(file);
+        }
+        let file = CufileFile::register(cufile, &self.file)?;
+        Ok(self.cufile.get_or_init(|| file))
     }
 
     /// Whether a direct read of these bytes of the file might give older ones than pread.

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 
 use crate::cuda::DeviceError;
+use crate::cufile::CufileError;
 use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
 use crate::report::Engine;
@@ -36,6 +37,8 @@ pub(crate) struct Ask {
     pub(crate) to: Memory,
     /// What direct reads must be aligned to, or why there are none; `None` where nobody asked.
     pub(crate) direct: Option<Result<DirectAlignment, Reason>>,
+    /// What cuFile would be asked for, or why it is not; `None` for host memory.
+    pub(crate) gds: Option<Result<gds::Tasks, Reason>>,
     /// What registered pages would give; `None` for host memory.
     pub(crate) in_place: Option<InPlace>,
     /// The route that is named.
@@ -84,6 +87,8 @@ pub(crate) enum Failure {
     Cancelled,
     /// A device, or its driver, failed.
     Device(DeviceError),
+    /// cuFile failed.
+    Cufile(CufileError),
     /// The file ended before the segment did.
     Ended {
         row: usize,
@@ -119,6 +124,15 @@ pub(crate) fn all_there(
         }
     }
     Ok(())
+}
+
+impl From<CufileError> for Failure {
+    fn from(error: CufileError) -> Self {
+        match error {
+            CufileError::Device(error) => Self::Device(error),
+            error => Self::Cufile(error),
+        }
+    }
 }
 
 impl From<DeviceError> for Failure {
@@ -162,6 +176,7 @@ impl Ask {
         Limits {
             bytes: self.piece_bytes,
             rows: COPY_ROWS,
+            grid: None,
         }
     }
 }

@@ -157,7 +157,6 @@ impl Facts {
 
     /// Why this file must not be registered with cuFile, or its driver, which registering opens, not be opened.
     /// The version is that of [`Facts::gds_driver_hazard`].
-    #[allow(dead_code, reason = "the route gds is not built yet")]
     pub(crate) fn gds_hazard(&self, file: &File, version: Option<i32>) -> Option<GdsHazard> {
         of_any(&Tree::system(), file, version, &self.gds_places)
     }

@@ -2,10 +2,12 @@
 
 mod acs;
 mod config;
+mod counters;
 mod hazard;
 mod path;
 mod setup;
 
+pub(crate) use counters::NvidiaFsReads;
 pub use hazard::GdsHazard;
 pub(super) use hazard::{SafePlaces, in_every_version, safe};
 pub use path::GdsPath;

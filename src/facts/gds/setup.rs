@@ -124,7 +124,6 @@ fn counts(tree: &Tree) -> Fact<bool> {
 
 impl Facts {
     /// Whether nvidia-fs is loaded, which cuFile's driver looks for once, when it is opened.
-    #[allow(dead_code, reason = "the route gds is not built yet")]
     pub(crate) fn nvidia_fs(&self) -> bool {
         *self.nvidia_fs.get_or_init(|| is_loaded(&Tree::system()))
     }

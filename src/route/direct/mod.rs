@@ -55,6 +55,7 @@ pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
     let single = ask.rows == 1 && ask.bytes <= SINGLE_BYTES;
     let (engine, limits) = if single || facts.io_uring_refused().is_some() {
         let limits = Limits {
+            grid: None,
             bytes: ask.piece_bytes,
             rows: PREAD_ROWS,
         };
@@ -66,6 +67,7 @@ pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
             Memory::Device(_) => 1,
         };
         let limits = Limits {
+            grid: None,
             bytes: ask.piece_bytes.saturating_mul(pieces),
             rows: RING_ROWS,
         };

@@ -82,7 +82,7 @@ fn own_proc(over: &Path, modules: bool) -> Option<()> {
 
 fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> CufileError {
     match outcome {
-        Err(Error::Cufile(error)) => error,
+        Err(Error::Cufile { source, .. }) => source,
         other => panic!("{other:?}"),
     }
 }

@@ -1,0 +1,76 @@
+//! The part of the spine for reads by cuFile: threads call it, each for a task at a time, and where it fails
+//! unasked before its first byte the threads that copy take over.
+
+use crate::cuda::DeviceSliceMut;
+use crate::cufile::Proof;
+use crate::error::{Error, Result};
+use crate::plan::{self, Piece, Pieces};
+use crate::read::Request;
+use crate::report::{Fallback, Hindrance, Report};
+use crate::request::{Landing, Memory, Route};
+use crate::route::{Failure, buffered};
+use crate::run::{Shore, Way, move_pieces};
+
+/// Moves the pieces; those that are left for another way, none where all are moved.
+pub(crate) fn run(
+    request: &Request<'_>,
+    pieces: &[Piece],
+    shore: &Shore,
+    destination: &mut DeviceSliceMut<'_>,
+    report: &mut Report,
+) -> Result<Pieces> {
+    let before = report.bytes;
+    let error = match read(request, pieces, shore, destination.reborrow(), report) {
+        Ok(()) => return Ok(Pieces::new()),
+        Err(error) => error,
+    };
+    let named = request.named(Memory::Device(destination.ordinal()));
+    match error {
+        Error::Cufile { source, .. } if named.is_none() && report.bytes == before => {
+            fall_back(request, destination.ordinal(), source.into(), report)
+        }
+        error => Err(error),
+    }
+}
+
+fn read(
+    request: &Request<'_>,
+    pieces: &[Piece],
+    shore: &Shore,
+    destination: DeviceSliceMut<'_>,
+    report: &mut Report,
+) -> Result<()> {
+    let cufile = request.cufile()?;
+    let file = request.map.cufile(&cufile);
+    let file = file.map_err(|error| request.error(error.into()))?;
+    // The library waits for no stream.
+    let waited = shore.ready.wait(&shore.device);
+    waited.map_err(|error| request.error(Failure::Device(error)))?;
+    let proof = Proof::begin(&cufile, request.options.measure);
+    let destination = Landing::Device(destination);
+    let done = move_pieces(request, pieces, Way::Cufile(file), destination, report);
+    report.cufile = proof.end();
+    // Threads of the library may have read, whose share nobody tells.
+    report.storage_read_bytes = None;
+    done
+}
+
+fn fall_back(
+    request: &Request<'_>,
+    ordinal: usize,
+    hindrance: Hindrance,
+    report: &mut Report,
+) -> Result<Pieces> {
+    let cost = buffered::usable(request.ask(Memory::Device(ordinal))?);
+    let cost = cost.map_err(|reason| request.refused(Route::Buffered, reason))?;
+    report.reasons[Route::Buffered.index()] = None;
+    report.fallbacks.push(Fallback {
+        from: Route::Gds,
+        from_engine: None,
+        to: Route::Buffered,
+        to_engine: cost.engine,
+        hindrance,
+    });
+    let all = 0..request.bytes;
+    Ok(plan::rest(request.rows, all, Route::Buffered, cost))
+}

@@ -1,0 +1,229 @@
+//! Which path the bytes of a read took: what the library, or nvidia-fs, counted meanwhile.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Cufile;
+use super::statistics::{self, Counted};
+use crate::facts::NvidiaFsReads;
+use crate::lock::lock;
+
+/// Who counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CufileCounters {
+    /// cuFile's statistics of level 3, for the whole process (1.15 and later).
+    CufileStatistics,
+    /// nvidia-fs, for the whole machine (`/proc/driver/nvidia-fs/stats`): it sees only what goes by it.
+    NvidiaFs,
+}
+
+/// What was counted while a read went by cuFile. Operations are cuFile's own: it may take a read whose ends are
+/// not aligned to 4 KiB as several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CufileReads {
+    /// Reads from storage to the device, by the kernel's PCI peer-to-peer; `None` where nobody counts them.
+    pub p2p: Option<u64>,
+    /// Reads from storage to the device, by nvidia-fs.
+    pub nvfs: u64,
+    /// Reads by the CPU (cuFile's compatibility mode); `None` where nobody counts them.
+    pub posix: Option<u64>,
+    /// Reads that were not aligned to 4 KiB; `None` where nobody counts them.
+    pub unaligned: Option<u64>,
+    /// Reads that failed.
+    pub errors: u64,
+    /// Bytes read; nvidia-fs counts whole MiB.
+    pub bytes: u64,
+    /// Who counted.
+    pub from: CufileCounters,
+    /// Whether reads of others may be among them: another read of this runtime was under way, the driver is open
+    /// more than once in this process, or the whole machine was counted.
+    pub others_possible: bool,
+}
+
+impl CufileReads {
+    /// Whether the bytes went from storage to the device without the CPU: unknown where others may have been
+    /// counted, and where nothing was.
+    pub(crate) fn accelerated(&self) -> Option<bool> {
+        let past_the_cpu = self.nvfs + self.p2p.unwrap_or(0);
+        match (past_the_cpu, self.posix) {
+            (0, Some(1..)) => Some(false),
+            // Ends of reads that are not aligned may go by the CPU, and count as unaligned.
+            (1.., Some(posix)) if !self.others_possible => {
+                Some(posix == 0 || posix < self.unaligned.unwrap_or(0))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The reads that go by one driver.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    begun: AtomicU64,
+    under_way: AtomicU64,
+}
+
+/// Who wants the statistics: how many, and the level there was before.
+#[derive(Debug, Default)]
+pub(super) struct Measured(Mutex<(usize, i32)>);
+
+/// A read by cuFile, and what is counted meanwhile, if that was asked for. However it ends, the statistics are
+/// left as they were.
+#[derive(Debug)]
+pub(crate) struct Proof<'c> {
+    cufile: &'c Cufile,
+    alone: bool,
+    number: u64,
+    before: Before,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Before {
+    Nothing,
+    Statistics(Counted),
+    NvidiaFs(NvidiaFsReads),
+}
+
+impl<'c> Proof<'c> {
+    /// Where nobody counts, or counting fails, there is no proof.
+    pub(crate) fn begin(cufile: &'c Cufile, measure: bool) -> Self {
+        let reads = &cufile.driver.reads;
+        let alone = reads.under_way.fetch_add(1, Ordering::SeqCst) == 0;
+        let number = reads.begun.fetch_add(1, Ordering::SeqCst);
+        let before = if !measure {
+            Before::Nothing
+        } else if statistics::is_counted(cufile.version()) {
+            let counted = cufile.start_counting();
+            counted.map_or(Before::Nothing, Before::Statistics)
+        } else {
+            NvidiaFsReads::now().map_or(Before::Nothing, Before::NvidiaFs)
+        };
+        Self {
+            cufile,
+            alone,
+            number,
+            before,
+        }
+    }
+
+    /// What was counted since.
+    pub(crate) fn end(self) -> Option<CufileReads> {
+        match self.before {
+            Before::Nothing => None,
+            Before::Statistics(before) => self.by_statistics(before),
+            Before::NvidiaFs(before) => {
+                let now = NvidiaFsReads::now()?;
+                Some(CufileReads {
+                    p2p: None,
+                    nvfs: now.reads.checked_sub(before.reads)?,
+                    posix: None,
+                    unaligned: None,
+                    errors: now.errors.checked_sub(before.errors)?,
+                    bytes: now.bytes.checked_sub(before.bytes)?,
+                    from: CufileCounters::NvidiaFs,
+                    others_possible: true,
+                })
+            }
+        }
+    }
+
+    fn by_statistics(&self, before: Counted) -> Option<CufileReads> {
+        let cufile = self.cufile;
+        let symbols = cufile.driver.symbols().ok()?;
+        let now = statistics::counted(symbols, cufile.version()).ok()?;
+        let since = |now: u64, before: u64| now.checked_sub(before);
+        let alone = self.alone
+            && cufile.driver.reads.begun.load(Ordering::SeqCst) == self.number + 1
+            && symbols.use_count() == 1;
+        Some(CufileReads {
+            p2p: Some(since(now.p2p, before.p2p)?),
+            nvfs: since(now.nvfs, before.nvfs)?,
+            posix: Some(since(now.posix, before.posix)?),
+            unaligned: Some(since(now.unaligned, before.unaligned)?),
+            errors: since(now.errors, before.errors)?,
+            bytes: since(now.bytes, before.bytes)?,
+            from: CufileCounters::CufileStatistics,
+            others_possible: !alone,
+        })
+    }
+}
+
+impl Drop for Proof<'_> {
+    fn drop(&mut self) {
+        if matches!(self.before, Before::Statistics(_)) {
+            self.cufile.stop_counting();
+        }
+        self.cufile
+            .driver
+            .reads
+            .under_way
+            .fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Cufile {
+    /// The first who wants the statistics switches them on.
+    fn start_counting(&self) -> Option<Counted> {
+        let symbols = self.driver.symbols().ok()?;
+        let mut measured = lock(&self.driver.measured.0);
+        if measured.0 == 0 {
+            measured.1 = statistics::start(symbols).ok()?;
+        }
+        measured.0 += 1;
+        let counted = statistics::counted(symbols, self.version()).ok();
+        if counted.is_none() {
+            self.count_for_one_less(&mut measured);
+        }
+        counted
+    }
+
+    fn stop_counting(&self) {
+        self.count_for_one_less(&mut lock(&self.driver.measured.0));
+    }
+
+    /// The last one switches them off.
+    fn count_for_one_less(&self, (wanted, level): &mut (usize, i32)) {
+        *wanted -= 1;
+        if *wanted == 0 {
+            let symbols = self.driver.symbols();
+            let _ = symbols.map(|symbols| statistics::stop(symbols, *level));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accelerated_is_only_what_counters_show() {
+        let of = |p2p, nvfs, posix, unaligned, others_possible| {
+            let reads = CufileReads {
+                p2p,
+                nvfs,
+                posix,
+                unaligned,
+                errors: 0,
+                bytes: 0,
+                from: CufileCounters::CufileStatistics,
+                others_possible,
+            };
+            reads.accelerated()
+        };
+        let own =
+            |p2p, nvfs, posix, unaligned| of(Some(p2p), nvfs, Some(posix), Some(unaligned), false);
+        assert_eq!(own(0, 0, 19, 0), Some(false));
+        assert_eq!(own(0, 3, 0, 0), Some(true));
+        assert_eq!(own(3, 0, 0, 0), Some(true));
+        // A body and two edges, all of which count as unaligned.
+        assert_eq!(own(0, 1, 2, 3), Some(true));
+        assert_eq!(own(0, 1, 2, 0), Some(false));
+        assert_eq!(own(0, 0, 0, 0), None);
+        assert_eq!(of(Some(0), 0, Some(5), Some(0), true), Some(false));
+        assert_eq!(of(Some(0), 5, Some(0), Some(0), true), None);
+        assert_eq!(of(None, 0, None, None, true), None);
+        assert_eq!(of(None, 9, None, None, true), None);
+    }
+}

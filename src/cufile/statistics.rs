@@ -1,0 +1,103 @@
+//! What the library counts for each GPU, of the whole process (level 3 of its statistics, cuFile 1.15 and later).
+
+use super::error::{CufileError, checked};
+use super::symbols::Symbols;
+
+/// The level that counts by GPU.
+const BY_GPU: i32 = 3;
+/// The first version that has it.
+const SINCE: i32 = 1150;
+/// The first version whose structure begins with more.
+const LARGER_SINCE: i32 = 1190;
+/// More bytes than the structure has in any version known.
+const ROOM: usize = 64 << 10;
+/// Bytes of one GPU's part, and the most parts that are written.
+const EACH: usize = 248;
+const MOST: usize = 16;
+
+/// Reads that were counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counted {
+    pub(super) bytes: u64,
+    pub(super) p2p: u64,
+    pub(super) nvfs: u64,
+    pub(super) posix: u64,
+    pub(super) unaligned: u64,
+    pub(super) errors: u64,
+}
+
+/// Whether this version counts by GPU.
+pub(super) fn is_counted(version: i32) -> bool {
+    version >= SINCE
+}
+
+/// Switches counting on; the level there was.
+pub(super) fn start(symbols: &Symbols) -> Result<i32, CufileError> {
+    let mut before = 0;
+    // SAFETY: it writes one number.
+    let status = unsafe { there(symbols.get_level, "cuFileGetStatsLevel")?(&raw mut before) };
+    checked("cuFileGetStatsLevel", status)?;
+    if before < BY_GPU {
+        set_level(symbols, BY_GPU)?;
+        // SAFETY: it takes nothing.
+        let status = unsafe { there(symbols.start_statistics, "cuFileStatsStart")?() };
+        checked("cuFileStatsStart", status)?;
+    }
+    Ok(before)
+}
+
+/// Leaves the statistics as they were.
+pub(super) fn stop(symbols: &Symbols, before: i32) -> Result<(), CufileError> {
+    if before >= BY_GPU {
+        return Ok(());
+    }
+    if before == 0 {
+        // SAFETY: it takes nothing.
+        let status = unsafe { there(symbols.stop_statistics, "cuFileStatsStop")?() };
+        checked("cuFileStatsStop", status)?;
+    }
+    set_level(symbols, before)
+}
+
+fn set_level(symbols: &Symbols, level: i32) -> Result<(), CufileError> {
+    // SAFETY: it takes a number.
+    let status = unsafe { there(symbols.set_level, "cuFileSetStatsLevel")?(level) };
+    checked("cuFileSetStatsLevel", status)
+}
+
+/// What was counted so far, of all GPUs.
+pub(super) fn counted(symbols: &Symbols, version: i32) -> Result<Counted, CufileError> {
+    let mut told = vec![0u64; ROOM / 8];
+    // SAFETY: there is room for the structure of every version, aligned as it must be.
+    let status =
+        unsafe { there(symbols.get_statistics, "cuFileGetStatsL3")?(told.as_mut_ptr().cast()) };
+    checked("cuFileGetStatsL3", status)?;
+    Ok(sum(bytemuck::cast_slice(&told), version))
+}
+
+/// The structure begins with that of level 2, and the number of GPUs.
+fn sum(told: &[u8], version: i32) -> Counted {
+    let gpus = if version < LARGER_SINCE { 1024 } else { 1136 };
+    let number = |at: usize| {
+        let bytes = told.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_ne_bytes)
+    };
+    // 32 bits, and padding that may hold anything.
+    let count = usize::try_from(number(gpus) & 0xffff_ffff).map_or(MOST, |count| count.min(MOST));
+    let mut all = Counted::default();
+    for gpu in 0..count {
+        let at = gpus + 8 + gpu * EACH;
+        all.bytes += number(at + 16);
+        all.p2p += number(at + 56);
+        all.nvfs += number(at + 64);
+        all.posix += number(at + 72);
+        all.unaligned += number(at + 80);
+        all.errors += number(at + 112);
+    }
+    all
+}
+
+fn there<F>(function: Option<F>, symbol: &'static str) -> Result<F, CufileError> {
+    let since = "1.15";
+    function.ok_or(CufileError::Missing { symbol, since })
+}
