@@ -115,7 +115,7 @@ impl Request<'_> {
                 Memory::Host => None,
                 Memory::Device(ordinal) => Some(self.in_place(ordinal)?),
             },
-            named: self.named(),
+            named: self.named(to),
             engine: self.options.engine,
             workers: workers as u64,
             piece_bytes: settings.piece_bytes(),
