@@ -204,7 +204,7 @@ pub(crate) fn copy<'d>(
             let obtained = copy_part(means, part, to, crossing, moved)?;
             rest = ByteRange::new(part.bytes.end(), rest.end()).unwrap_or_default();
             if !destination.is_empty() {
-                gives_way(&obtained, 0, means.otherwise)?;
+                gives_way(&obtained, means.otherwise)?;
             }
         }
     }
@@ -249,18 +249,14 @@ fn obtain_with_room(
     }
 }
 
-/// An error where registering was so slow that another way would give more, though that brought so many bytes too.
-pub(crate) fn gives_way(
-    obtained: &Obtained,
-    beside: u64,
-    otherwise: Option<u64>,
-) -> Result<(), Setback> {
+/// An error where registering was so slow that another way would give more.
+pub(crate) fn gives_way(obtained: &Obtained, otherwise: Option<u64>) -> Result<(), Setback> {
     let (Some(took), Some(otherwise)) = (obtained.took, otherwise) else {
         return Ok(());
     };
     let bytes = obtained.registered.pages().len();
     let reached = bytes_a_second(bytes, took);
-    if bytes < LEAST_REGISTERED || bytes_a_second(bytes + beside, took) >= otherwise {
+    if bytes < LEAST_REGISTERED || reached >= otherwise {
         return Ok(());
     }
     Err(Hindrance::Slow {
@@ -283,7 +279,7 @@ pub(crate) fn sources(means: Means<'_>) -> Result<Sources, Setback> {
         means.goes_on()?;
         let obtained = means.obtain(*need)?;
         if registered.len() + 1 < means.needs.len() {
-            gives_way(&obtained, 0, means.otherwise)?;
+            gives_way(&obtained, means.otherwise)?;
         }
         registered.push(obtained.registered);
     }

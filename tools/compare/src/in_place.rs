@@ -21,7 +21,7 @@ pub(crate) enum Cached {
 
 /// A map of the file from an offset on, on a runtime of its own.
 fn opened(path: &Path, workers: usize, offset: u64) -> Result<(Runtime, Mmap), String> {
-    let mut settings = Settings::default();
+    let mut settings = Settings::from_env().map_err(said)?;
     settings
         .set("GPUMAP_WORKERS", &workers.to_string())
         .map_err(said)?;
@@ -46,6 +46,18 @@ fn by(engine: Engine, report: &Report) -> Result<(), String> {
         Some(used) if used.bytes == report.bytes => Ok(()),
         _ => Err(format!("{engine} did not move every byte: {report:?}")),
     }
+}
+
+/// What moved the bytes, where that is left to the plan.
+fn told(workers: usize, report: &Report, seconds: f64) {
+    let bytes = |used: Option<gpumap::RouteUse>| used.map_or(0, |used| used.bytes);
+    let (dma, buffered) = (report.engine(Engine::Dma), report.route(Route::Buffered));
+    crate::complain(&format!(
+        "{workers} workers: {seconds:.4} s, {} bytes by dma, {} by buffered {:?}",
+        bytes(dma),
+        bytes(buffered),
+        report.fallbacks
+    ));
 }
 
 /// 4 GiB in order, mapped anew each time, so that nothing is registered; by one engine, or as the plan has it.
@@ -75,7 +87,12 @@ pub(crate) fn fresh(
         })?;
         match engine {
             Some(engine) => by(engine, &report)?,
-            None => crate::complain(&format!("{workers} workers: {:?}", report.fallbacks)),
+            None => crate::complain(&format!(
+                "{workers} workers: {:?} {:?} {:?} {seconds}",
+                report.fallbacks,
+                report.engine(Engine::Dma).map(|u| u.bytes >> 20),
+                report.route(Route::Buffered).map(|u| u.bytes >> 20)
+            )),
         }
         Ok(seconds)
     };
