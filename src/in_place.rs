@@ -112,7 +112,10 @@ fn attempt<'d>(
     })
 }
 
-fn means<'m>(request: &'m Request<'_>, device: &'m Device) -> Result<Means<'m>, Setback> {
+pub(crate) fn means<'m>(
+    request: &'m Request<'_>,
+    device: &'m Device,
+) -> Result<Means<'m>, Setback> {
     let (Some(mapping), Some((needs, seen))) = (&request.map.mapping, request.needs()) else {
         return Err(Hindrance::NotMapped.into());
     };

@@ -126,3 +126,56 @@ impl Drop for Ferry<'_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::cuda::the_double;
+
+    const SLOT: usize = 64 << 10;
+
+    #[test]
+    fn slots_are_copied_when_it_ends_and_never_freed_where_that_cannot_be_waited_for() {
+        let double = the_double();
+        let before = double.live().pinned_memory;
+        for waits in [true, false] {
+            let device = Device::open(0).unwrap();
+            let mut buffer = device.alloc(3 * SLOT as u64).unwrap();
+            let mut lanes = [(); 3].map(|()| Lane::new(&device, SLOT).unwrap());
+            let ready = Ready::now();
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                let [first, others @ ..] = &mut lanes;
+                let begun = Ferry::begin(first, others.iter_mut(), &ready);
+                let (mut ferry, berths) = begun.unwrap();
+                assert_eq!(berths.len(), 12);
+                let mut rest = buffer.as_slice_mut();
+                // Of the first lane, and of the second.
+                for mut berth in berths.into_iter().skip(2).take(3) {
+                    berth.as_mut_slice().fill(9);
+                    ferry.carry(berth, rest.split_to(SLOT as u64)).unwrap();
+                }
+                assert!(ferry.landed().unwrap().len() < 3);
+                if !waits {
+                    double.fail("cuStreamSynchronize", 1, 719);
+                }
+                panic!("on purpose");
+            }));
+            assert!(panicked.is_err());
+            double.fail_no_more();
+            let serve = lanes.each_ref().map(|lane| lane.serves(&device));
+            assert_eq!(serve, [waits, waits, true]);
+            let free = [waits, waits, true].map(|free| u64::from(free) * 4 * SLOT as u64);
+            assert_eq!(lanes.each_ref().map(Lane::bytes), free);
+            if waits {
+                let mut bytes = vec![0; 3 * SLOT];
+                buffer.copy_to_host(0, &mut bytes).unwrap();
+                assert!(bytes.iter().all(|byte| *byte == 9));
+            }
+            drop((lanes, buffer, device));
+            let leaked = if waits { 0 } else { 8 };
+            assert_eq!(double.live().pinned_memory, before + leaked);
+        }
+    }
+}

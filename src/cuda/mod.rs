@@ -45,3 +45,29 @@ pub(crate) use registered::Registered;
 pub(crate) use sources::Sources;
 pub(crate) use stream::Ready;
 pub(crate) use uses::Uses;
+
+/// The double of the driver, for one test at a time: it is one for the whole process.
+#[cfg(test)]
+pub(crate) fn the_double() -> TheDouble {
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let alone = crate::lock::lock(&ONE);
+    TheDouble {
+        double: fake_cuda::control::Double::load().unwrap(),
+        _alone: alone,
+    }
+}
+
+#[cfg(test)]
+pub(crate) struct TheDouble {
+    double: fake_cuda::control::Double,
+    _alone: std::sync::MutexGuard<'static, ()>,
+}
+
+#[cfg(test)]
+impl std::ops::Deref for TheDouble {
+    type Target = fake_cuda::control::Double;
+
+    fn deref(&self) -> &Self::Target {
+        &self.double
+    }
+}
