@@ -9,7 +9,7 @@ use gpumap::sample::State;
 
 use crate::expect::Expect;
 use crate::ranges::Bounds;
-use crate::values::{RouteChoice, To, bytes, count, named, state, threads};
+use crate::values::{RouteChoice, To, bytes, count, device, named, state, threads};
 
 /// Every help ends with what the exit status means.
 macro_rules! help {
@@ -21,7 +21,7 @@ macro_rules! help {
 Exit status:
   0    done
   1    done, but the answer is no: an expectation not met, pages that stayed or may have, or
-       that are missing, a combination without a valid sample
+       that are missing, a combination without a valid sample, reads not seen accelerated
   2    wrong usage, or an error for at least one file; the other files are done all the same
   130  interrupted
   141  nobody reads the output any more"
@@ -112,6 +112,19 @@ Examples:
   cachectl doctor weights.bin --json | jq -r 'select(.mend).mend'"
 );
 
+const PATHS_EXAMPLES: &str = help!(
+    "\
+Runs, each in a process of its own, after the file was dropped from the page cache: reads by cuFile; the
+same with cuFile's compatibility mode forced; the best route without cuFile; and by cuFile with requests
+of 4 MiB and of 1 GiB. Which path cuFile took is what its counters, or nvidia-fs's, show. Each run is one
+sample: `bench` measures. Exit 1 where the first run did not go past the CPU, or nobody tells.
+
+Examples:
+  cachectl paths weights.bin
+  cachectl paths weights.bin --to gpu:1 --size 256M --json
+  cachectl paths weights.bin --bundle report.txt    one file to send to somebody who is to look at it"
+);
+
 const SETTINGS_EXAMPLES: &str = help!(
     "\
 Examples:
@@ -173,6 +186,12 @@ pub(crate) enum Command {
     /// Tell what the machine, its GPUs, files and their storage can do, and what could be better
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Show which path GPUDirect Storage takes, with cuFile, in its compatibility mode, and without it
+    #[command(after_help = PATHS_EXAMPLES)]
+    Paths(PathsArgs),
+    /// One run of `paths`
+    #[command(hide = true)]
+    PathsRun(PathsRunArgs),
     /// Show every setting, its value, and where that comes from
     #[command(after_help = SETTINGS_EXAMPLES)]
     Settings,
@@ -302,6 +321,39 @@ pub(crate) struct DoctorArgs {
     /// Tell about this GPU only, as gpu:N; about none for host [default: every GPU]
     #[arg(long)]
     pub(crate) to: Option<To>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PathsArgs {
+    /// The file to read; it is never written
+    #[arg(value_parser = OsStringValueParser::new().try_map(named))]
+    pub(crate) file: OsString,
+    /// The GPU that the bytes go to, as gpu:N
+    #[arg(long, value_parser = device, default_value = "gpu:0")]
+    pub(crate) to: To,
+    /// Bytes to read, from the start of the file; all of a smaller one
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "1G")]
+    pub(crate) size: u64,
+    /// Write what somebody needs who is to look at it into this file: facts, runs, nvidia-fs's counters,
+    /// cuFile's settings and its log, as plain text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bundle: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PathsRunArgs {
+    /// The file
+    pub(crate) file: OsString,
+    #[arg(long)]
+    pub(crate) to: To,
+    /// Bytes from its start
+    #[arg(long)]
+    pub(crate) len: u64,
+    /// Its name
+    #[arg(long)]
+    pub(crate) run: String,
+    #[arg(long)]
+    pub(crate) route: RouteChoice,
 }
 
 #[derive(Debug, Args)]

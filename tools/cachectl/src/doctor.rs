@@ -6,6 +6,7 @@ use gpumap::facts::{self, Told};
 use gpumap::{Device, Runtime};
 
 use crate::args::DoctorArgs;
+use crate::cufile;
 use crate::json::{FactRecord, Name};
 use crate::names;
 use crate::out::{Hue, Out, printable, shown, size};
@@ -17,11 +18,20 @@ const WIDEST: usize = 40;
 
 pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
     let (machine, driver, gds) = (facts::machine(runtime), facts::driver(), facts::gds());
-    tell(
-        out,
-        Subject::Machine,
-        &[machine.all(), driver.all(), gds.all()].concat(),
-    );
+    let told = [machine.all(), driver.all(), gds.all()].concat();
+    let mut told = records(Subject::Machine, &told);
+    if args.to != Some(To::Host) {
+        let about = about(Subject::Machine);
+        told.extend(
+            cufile::facts(runtime.settings())
+                .into_iter()
+                .map(|fact| FactRecord {
+                    subject: about.subject.clone(),
+                    ..fact
+                }),
+        );
+    }
+    tell(out, Subject::Machine, told);
     let mut outcome = Outcome::Done;
     let mut failed = |subject: Subject<'_>, error: String| {
         outcome = Outcome::Failed;
@@ -42,7 +52,7 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
         match runtime.device(number) {
             Ok(device) => {
                 let facts = facts::device(&device);
-                tell(out, subject, &facts.all());
+                tell(out, subject, records(subject, &facts.all()));
                 devices.push((To::Gpu(number), facts));
             }
             Err(error) => failed(subject, format!("gpu:{number}: {error}")),
@@ -51,10 +61,12 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
     names::visit_files(&args.files, &mut |name| match name {
         Ok(path) => match facts::of(path) {
             Ok(file) => {
-                tell(out, Subject::File(path), &file.all());
+                let subject = Subject::File(path);
+                tell(out, subject, records(subject, &file.all()));
                 for (number, device) in &devices {
                     let way = facts::between(&file, device);
-                    tell(out, Subject::Way(path, *number), &way.all());
+                    let subject = Subject::Way(path, *number);
+                    tell(out, subject, records(subject, &way.all()));
                 }
             }
             Err(error) => failed(Subject::File(path), error.to_string()),
@@ -83,10 +95,14 @@ enum Subject<'p> {
     Way(&'p Path, To),
 }
 
-fn tell(out: &Out, subject: Subject<'_>, facts: &[Told<'_>]) {
+fn records(subject: Subject<'_>, facts: &[Told<'_>]) -> Vec<FactRecord> {
+    facts.iter().map(|fact| record(subject, fact)).collect()
+}
+
+fn tell(out: &Out, subject: Subject<'_>, facts: Vec<FactRecord>) {
     if out.json() {
         for fact in facts {
-            out.record(record(subject, fact));
+            out.record(fact);
         }
         return;
     }
@@ -96,8 +112,8 @@ fn tell(out: &Out, subject: Subject<'_>, facts: &[Told<'_>]) {
         Subject::File(path) => out.line(format_args!("\n{}", shown(path))),
         Subject::Way(path, device) => out.line(format_args!("\n{} to {device}", shown(path))),
     }
-    let table = Table::new(facts);
-    for fact in facts {
+    let table = Table::new(&facts);
+    for fact in &facts {
         table.row(out, fact);
     }
 }
@@ -134,8 +150,8 @@ struct Table {
 }
 
 impl Table {
-    fn new(facts: &[Told<'_>]) -> Self {
-        let widest = |of: fn(&Told<'_>) -> String| {
+    fn new(facts: &[FactRecord]) -> Self {
+        let widest = |of: fn(&FactRecord) -> String| {
             let widths = facts.iter().map(|fact| of(fact).chars().count());
             widths.filter(|width| *width <= WIDEST).max().unwrap_or(0)
         };
@@ -145,10 +161,10 @@ impl Table {
         }
     }
 
-    fn row(&self, out: &Out, fact: &Told<'_>) {
+    fn row(&self, out: &Out, fact: &FactRecord) {
         let Self { names, values } = *self;
         let (name, value) = (name(fact), value(fact));
-        let evidence = out.paint(Hue::Dim, &printable(fact.evidence));
+        let evidence = out.paint(Hue::Dim, &printable(&fact.evidence));
         let behind = " ".repeat(names + 4);
         if value.chars().count() <= values {
             out.line(format_args!("  {name:names$}  {value:values$}  {evidence}"));
@@ -156,19 +172,19 @@ impl Table {
             out.line(format_args!("  {name:names$}  {value}"));
             out.line(format_args!("{behind}{:values$}  {evidence}", ""));
         }
-        if let Some(mend) = fact.mend {
+        if let Some(mend) = &fact.mend {
             out.line(format_args!("{behind}→ {}", printable(mend)));
         }
     }
 }
 
 /// For people: without the unit, as the value shows its own.
-fn name(fact: &Told<'_>) -> String {
+fn name(fact: &FactRecord) -> String {
     let name = fact.name.strip_suffix("_bytes");
-    name.unwrap_or(fact.name).to_owned()
+    name.unwrap_or(&fact.name).to_owned()
 }
 
-fn value(fact: &Told<'_>) -> String {
+fn value(fact: &FactRecord) -> String {
     let Some(value) = &fact.value else {
         return "-".to_owned();
     };

@@ -72,6 +72,10 @@ pub enum Record {
     Setting(SettingRecord),
     /// `doctor`: one fact.
     Fact(FactRecord),
+    /// `paths`: one run.
+    Path(PathRecord),
+    /// `paths`: what the runs show together, at the end.
+    PathsTotal(PathsTotalRecord),
 }
 
 /// The name of a file.
@@ -289,6 +293,33 @@ pub struct ReportRecord {
     pub residency_before: Option<ResidentRecord>,
     /// Bytes read from storage, read-ahead included; `null` unless measured and known.
     pub storage_read_bytes: Option<u64>,
+    /// What was counted while bytes went by cuFile; `null` unless measured, and where nobody counts.
+    #[serde(default)]
+    pub cufile: Option<CufileRecord>,
+    /// Whether the bytes went from storage to the device without the CPU; `null` where counters do not tell.
+    #[serde(default)]
+    pub accelerated: Option<bool>,
+}
+
+/// What was counted while bytes went by cuFile. Operations are cuFile's own.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CufileRecord {
+    /// Who counted: `cufile`, for the process, or `nvidia_fs`, for the whole machine.
+    pub counted_by: String,
+    /// Reads from storage to the device by the kernel's PCI peer-to-peer; `null` where nobody counts them.
+    pub p2p: Option<u64>,
+    /// Reads from storage to the device by nvidia-fs.
+    pub nvfs: u64,
+    /// Reads by the CPU; `null` where nobody counts them.
+    pub posix: Option<u64>,
+    /// Reads that were not aligned to 4 KiB; `null` where nobody counts them.
+    pub unaligned: Option<u64>,
+    /// Reads that failed.
+    pub errors: u64,
+    /// Bytes read; nvidia-fs counts whole MiB.
+    pub bytes: u64,
+    /// Whether reads of others may be among them.
+    pub others_possible: bool,
 }
 
 /// What one route did.
@@ -499,6 +530,67 @@ pub struct FactRecord {
     pub error: Option<String>,
 }
 
+/// `paths`: one run, in a process of its own.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PathRecord {
+    /// The file.
+    #[serde(flatten)]
+    pub name: Name,
+    /// Where the bytes went, as `gpu:N`.
+    pub destination: String,
+    /// Which run: `gds`; `gds_compat`, with cuFile's compatibility mode forced; `no_gds`, the best route without
+    /// cuFile; `gds_task_4m` and `gds_task_1g`, which ask cuFile for so much at once.
+    pub run: String,
+    /// Bytes that one call of cuFile was to read; `null` without cuFile.
+    pub task_bytes: Option<u64>,
+    /// Bytes asked for, from the start of the file.
+    pub len_bytes: Option<u64>,
+    /// The route that the bytes went by.
+    pub route: Option<String>,
+    /// How cuFile's own reads went: `p2p`, `nvfs`, `posix` or `mixed`; `null` where nobody tells, and without
+    /// cuFile.
+    pub cufile_path: Option<String>,
+    /// Whether it was proved that nothing was in the page cache just before; `null` where nobody tells.
+    pub cold: Option<bool>,
+    /// Why it was not cold, or is not known to have been.
+    pub not_cold: Option<String>,
+    /// Pages in the page cache just before.
+    pub resident_before_pages: Option<u64>,
+    /// How long the read took; opening files and drivers is not in it.
+    pub seconds: Option<f64>,
+    /// Bytes by that time.
+    pub bytes_per_second: Option<f64>,
+    /// How the bytes travelled.
+    pub report: Option<ReportRecord>,
+    /// Why this run cannot be had on this machine, or with these settings.
+    pub refused: Option<String>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// `paths`: what the runs show together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PathsTotalRecord {
+    /// The file.
+    #[serde(flatten)]
+    pub name: Name,
+    /// Where the bytes went, as `gpu:N`.
+    pub destination: String,
+    /// Whether the run `gds` went from storage to the device without the CPU: `false` also where it cannot be had;
+    /// `null` where counters do not tell, or the run failed.
+    pub accelerated: Option<bool>,
+    /// Which way the facts let expect, as `doctor` tells it in the fact `gds`; `null` where that is unknown.
+    pub expected: Option<String>,
+    /// What shows that.
+    pub evidence: Option<String>,
+    /// What to change for a better one.
+    pub mend: Option<String>,
+    /// What it comes to, in words.
+    pub conclusions: Vec<String>,
+    /// What went wrong where no run was tried.
+    pub error: Option<String>,
+}
+
 macro_rules! from_records {
     ($($variant:ident($record:ident)),* $(,)?) => {$(
         impl From<$record> for Record {
@@ -522,4 +614,6 @@ from_records!(
     PlanTotal(PlanTotalRecord),
     Setting(SettingRecord),
     Fact(FactRecord),
+    Path(PathRecord),
+    PathsTotal(PathsTotalRecord),
 );

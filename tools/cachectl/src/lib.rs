@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod change;
+mod cufile;
 mod doctor;
 mod evict;
 mod expect;
@@ -13,6 +14,7 @@ mod memory;
 mod names;
 mod out;
 mod outcome;
+mod paths;
 mod plan;
 mod progress;
 mod ranges;
@@ -105,6 +107,8 @@ fn run(command: Command, out: &Out) -> Outcome {
         Command::Plan(args) => plan::run(&args, settings, out),
         Command::Bench(args) => bench::run(&args, &runtime, out),
         Command::Doctor(args) => doctor::run(&args, &runtime, out),
+        Command::Paths(args) => paths::run(&args, &runtime, out),
+        Command::PathsRun(args) => paths::one::run(&args, settings, out),
         Command::Settings => settings::run(out),
     }
 }

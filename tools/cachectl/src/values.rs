@@ -39,6 +39,14 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A device, and not host memory.
+pub(crate) fn device(text: &str) -> Result<To, String> {
+    match text.parse() {
+        Ok(to @ To::Gpu(_)) => Ok(to),
+        _ => Err("accepted: gpu:N with the number of the device, as gpu:0".into()),
+    }
+}
+
 pub(crate) fn state(text: &str) -> Result<State, String> {
     [State::Cold, State::Warm]
         .into_iter()
@@ -134,6 +142,7 @@ mod tests {
         for text in ["gpu", "gpu:", "gpu:-1", "Host", ""] {
             assert!(text.parse::<To>().is_err(), "{text:?}");
         }
+        assert!(device("gpu:1").is_ok() && device("host").is_err());
         assert!("fast".parse::<RouteChoice>().is_err());
         assert!(state("hot").is_err() && count("0").is_err() && bytes("1X").is_err());
     }

@@ -1,6 +1,6 @@
 //! `read`: reads a range or rows, window by window, and tells how the bytes travelled.
 
-mod sum;
+pub(crate) mod sum;
 mod windows;
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use gpumap::{Destination, Error, Mmap, ReadOptions, Report, Route, Settings};
 use sha2::{Digest, Sha256};
 
 use crate::args::ReadArgs;
-use crate::json::{Name, ReadRecord, ReportRecord, hex};
+use crate::json::{CufileRecord, Name, ReadRecord, ReportRecord, hex};
 use crate::memory::Memory;
 use crate::out::{Hue, Out, counted, percent, shown, size};
 use crate::outcome::Outcome;
@@ -176,6 +176,29 @@ fn measured(report: &ReportRecord, windowed: bool, out: &Out) {
     out.line(format!(
         "  resident before{each}: {before}; read from storage: {storage}"
     ));
+    if let Some(counted) = &report.cufile {
+        let counted = cufile(counted);
+        let accelerated = report
+            .accelerated
+            .map_or("unknown", |it| if it { "yes" } else { "no" });
+        out.line(format!(
+            "  cuFile's reads: {counted}; past the CPU: {accelerated}"
+        ));
+    }
+}
+
+/// What was counted of cuFile's reads, by the path that they took.
+pub(crate) fn cufile(counted: &CufileRecord) -> String {
+    let paths = [
+        ("p2p", counted.p2p),
+        ("nvfs", Some(counted.nvfs)),
+        ("posix", counted.posix),
+    ];
+    let told = paths.map(|(path, reads)| {
+        let reads = reads.map_or_else(|| "?".to_owned(), |reads| reads.to_string());
+        format!("{path} {reads}")
+    });
+    told.join(", ")
 }
 
 /// Nothing where nothing was read.

@@ -1,23 +1,23 @@
 //! The reports of several reads, as one.
 
-use gpumap::{Report, Route};
+use gpumap::{CufileCounters, CufileReads, Report, Route};
 
-use crate::json::{FallbackRecord, ReportRecord, ResidentRecord, RouteRecord};
+use crate::json::{CufileRecord, FallbackRecord, ReportRecord, ResidentRecord, RouteRecord};
 use crate::plan::reasons;
 
 /// A sum of reports. What is unknown for one is unknown for all.
 #[derive(Debug, Default)]
-pub(super) struct Sum {
+pub(crate) struct Sum {
     record: ReportRecord,
     begun: bool,
 }
 
 impl Sum {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.record.bytes
     }
 
-    pub(super) fn add(&mut self, report: &Report) {
+    pub(crate) fn add(&mut self, report: &Report) {
         let first = !std::mem::replace(&mut self.begun, true);
         let sum = &mut self.record;
         sum.bytes += report.bytes;
@@ -49,10 +49,13 @@ impl Sum {
         sum.residency_before = total(first, sum.residency_before, pages, both);
         let storage = report.storage_read_bytes;
         sum.storage_read_bytes = total(first, sum.storage_read_bytes, storage, |a, b| a + b);
+        sum.accelerated = total(first, sum.accelerated, report.accelerated(), |a, b| a && b);
+        let counted = report.cufile.as_ref().map(counted);
+        sum.cufile = total(first, sum.cufile.take(), counted, both_counted);
     }
 
     /// A route that was taken for some windows has no reason for the others.
-    pub(super) fn into_record(mut self) -> ReportRecord {
+    pub(crate) fn into_record(mut self) -> ReportRecord {
         let Self { record, .. } = &mut self;
         record
             .reasons
@@ -69,6 +72,37 @@ fn add_route(sum: &mut ReportRecord, route: Route, report: &Report) {
         if let Some(engine) = used.engine {
             total.engine = Some(engine.to_string());
         }
+    }
+}
+
+fn counted(reads: &CufileReads) -> CufileRecord {
+    let by = match reads.from {
+        CufileCounters::NvidiaFs => "nvidia_fs",
+        _ => "cufile",
+    };
+    CufileRecord {
+        counted_by: by.to_owned(),
+        p2p: reads.p2p,
+        nvfs: reads.nvfs,
+        posix: reads.posix,
+        unaligned: reads.unaligned,
+        errors: reads.errors,
+        bytes: reads.bytes,
+        others_possible: reads.others_possible,
+    }
+}
+
+fn both_counted(a: CufileRecord, b: CufileRecord) -> CufileRecord {
+    let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+    CufileRecord {
+        p2p: both(a.p2p, b.p2p),
+        nvfs: a.nvfs + b.nvfs,
+        posix: both(a.posix, b.posix),
+        unaligned: both(a.unaligned, b.unaligned),
+        errors: a.errors + b.errors,
+        bytes: a.bytes + b.bytes,
+        others_possible: a.others_possible || b.others_possible,
+        ..a
     }
 }
 

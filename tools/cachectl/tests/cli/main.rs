@@ -10,6 +10,8 @@ mod evict;
 mod memory;
 mod names;
 mod nobody;
+#[cfg(feature = "cuda")]
+mod paths;
 mod plan;
 mod read;
 mod scene;

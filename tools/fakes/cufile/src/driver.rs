@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use crate::code;
+use crate::control::Mode;
 use crate::cuda::Cuda;
 use crate::world::{Done, World, world};
 
@@ -23,9 +24,21 @@ impl World {
         if self.open == 1 {
             self.opened_in = std::process::id();
             self.parameters.take_effect();
+            self.heed_variables();
             self.watch_the_end();
         }
         Ok(())
+    }
+
+    /// Documented: what beats `cufile.json`. The log's text is the double's own.
+    fn heed_variables(&mut self) {
+        let variable = |name: &str| std::env::var(name).ok();
+        if variable("CUFILE_FORCE_COMPAT_MODE").is_some_and(|it| it.eq_ignore_ascii_case("true")) {
+            self.start.mode = Mode::Compat as i32;
+        }
+        if let Some(log) = variable("CUFILE_LOGFILE_PATH") {
+            let _ = std::fs::write(log, format!("fake-cufile {} opened\n", self.start.version));
+        }
     }
 
     /// What registering files and buffers does where nobody opened the driver. Recorded of 1.11 to 1.15.

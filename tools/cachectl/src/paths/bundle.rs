@@ -1,0 +1,90 @@
+//! One file of plain text, to be sent to somebody who is to look at it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use gpumap::facts;
+
+use super::child;
+use crate::args::PathsArgs;
+
+const STATS: &str = "/proc/driver/nvidia-fs/stats";
+/// A log may be long; its end is what counts.
+const LOG_END: usize = 1 << 20;
+
+const HEAD: &str = "\
+cachectl paths: which path GPUDirect Storage takes on one machine.
+
+Sections, each behind a line that begins with ==:
+  facts            what `cachectl doctor --json` prints about the machine, the GPU, the file and its storage
+  runs             what `cachectl paths --json` prints
+  nvidia-fs        its version, what it serves, and its counters after the runs
+  cufile.json      cuFile's settings in effect
+  cufile.log NAME  what cuFile wrote into its log during the run of this name
+
+Names of files, mounts and disks are in it; the environment is not.
+";
+
+/// The sections so far.
+pub(super) struct Bundle(String);
+
+impl Bundle {
+    /// With what is known before the runs.
+    pub(super) fn new() -> Self {
+        Self(HEAD.to_owned())
+    }
+
+    pub(super) fn section(&mut self, name: &str, text: &str) {
+        let _ = write!(self.0, "\n== {name}\n{}\n", text.trim_end());
+    }
+
+    pub(super) fn facts(&mut self, args: &PathsArgs) {
+        let told = match child::doctor(args) {
+            Ok(output) => {
+                String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+            }
+            Err(error) => format!("cachectl doctor could not be started: {error}"),
+        };
+        self.section("facts", &told);
+    }
+
+    pub(super) fn nvidia_fs(&mut self) {
+        let files = [
+            "/proc/driver/nvidia-fs/version",
+            "/proc/driver/nvidia-fs/modules",
+            STATS,
+        ];
+        let told = files.map(|file| format!("{file}:\n{}", text(Path::new(file)).trim_end()));
+        self.section("nvidia-fs", &told.join("\n"));
+    }
+
+    pub(super) fn settings(&mut self) {
+        let file = facts::gds().cufile_json;
+        let told = match &file.value {
+            Some(path) => format!("{} ({}):\n{}", path.display(), file.evidence, text(path)),
+            None => file.evidence,
+        };
+        self.section("cufile.json", &told);
+    }
+
+    pub(super) fn log(&mut self, run: &str, log: &Path) {
+        let text = text(log);
+        let from = text.floor_char_boundary(text.len().saturating_sub(LOG_END));
+        self.section(&format!("cufile.log {run}"), &text[from..]);
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<(), String> {
+        fs::write(path, &self.0).map_err(|error| {
+            let path = path.display();
+            format!("{path}: write failed: {error}; name a file in a folder that can be written to")
+        })
+    }
+}
+
+fn text(path: &Path) -> String {
+    match fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => format!("{}: {error}", path.display()),
+    }
+}
