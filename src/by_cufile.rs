@@ -48,7 +48,13 @@ fn read(
     waited.map_err(|error| request.error(Failure::Device(error)))?;
     let proof = Proof::begin(&cufile, request.options.measure);
     let destination = Landing::Device(destination);
-    let done = move_pieces(request, pieces, Way::Cufile(file), destination, report);
+    let done = move_pieces(
+        request,
+        pieces,
+        Way::Cufile(file, shore),
+        destination,
+        report,
+    );
     report.cufile = proof.end();
     // Threads of the library may have read, whose share nobody tells.
     report.storage_read_bytes = None;

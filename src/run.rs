@@ -63,7 +63,7 @@ pub(crate) enum Way<'w> {
     /// To a device, by way of pinned slots.
     Slots(&'w Shore),
     /// To a device, by cuFile.
-    Cufile(&'w CufileFile),
+    Cufile(&'w CufileFile, &'w Shore),
 }
 
 /// On the caller's thread and, where there are several pieces, on parked threads.
@@ -99,7 +99,7 @@ pub(crate) fn move_pieces(
         let threads = workers.limit().min(enough);
         let threads = request.options.workers.unwrap_or(threads);
         let useful = match way {
-            Way::Host | Way::Cufile(_) => pieces.len(),
+            Way::Host | Way::Cufile(..) => pieces.len(),
             // More would wait for lanes, and the read for them.
             Way::Slots(_) => request.runtime.lanes_at_most().min(pieces.len()),
         };
@@ -185,7 +185,10 @@ impl<'d> Run<'_, 'd> {
         let meter = Meter::begin(self.request);
         match self.way {
             Way::Host => self.move_pieces(),
-            Way::Cufile(file) => self.read_pieces(file),
+            Way::Cufile(file, shore) => self.read_pieces(gds::Means {
+                file,
+                device: &shore.device,
+            }),
             Way::Slots(shore) => {
                 if let Err(error) = self.cross(shore) {
                     self.fail(0, error.into());
@@ -204,7 +207,7 @@ impl<'d> Run<'_, 'd> {
     }
 
     /// The same for device memory, by cuFile.
-    fn read_pieces(&self, file: &CufileFile) {
+    fn read_pieces(&self, means: gds::Means<'_>) {
         while let Some((piece, Landing::Device(destination))) = self.next_piece() {
             let mut moved = Moved::default();
             let segments = self
@@ -212,7 +215,7 @@ impl<'d> Run<'_, 'd> {
                 .rows
                 .segments(piece.start, piece.destination.len());
             let source = self.request.map.source();
-            let done = gds::run(file, source, segments, destination, &mut moved);
+            let done = gds::run(means, source, segments, destination, &mut moved);
             self.moved(&piece, moved, None);
             if let Err(failure) = done {
                 self.fail(piece.destination.start(), failure);

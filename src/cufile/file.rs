@@ -9,7 +9,7 @@ use super::Cufile;
 use super::driver::Driver;
 use super::error::CufileError;
 use super::symbols::Handle;
-use crate::cuda::DeviceSliceMut;
+use crate::cuda::{Device, DeviceSliceMut};
 use crate::sys;
 
 /// A file that is registered, and open for as long.
@@ -68,14 +68,20 @@ impl CufileFile {
         })
     }
 
-    /// Reads into all of the memory, until the file ends: the bytes read, and the calls it took. Nobody else may
-    /// have work under way on the memory, which the library does not wait for.
-    pub(crate) fn read(&self, to: &DeviceSliceMut<'_>, at: u64) -> Result<(u64, u64), CufileError> {
+    /// Reads into all of the memory, which is this device's, until the file ends: the bytes read, and the calls it
+    /// took. Nobody else may have work under way on the memory, which the library does not wait for.
+    pub(crate) fn read(
+        &self,
+        device: &Device,
+        to: &DeviceSliceMut<'_>,
+        at: u64,
+    ) -> Result<(u64, u64), CufileError> {
         let symbols = self.driver.symbols()?;
         let read = || {
             let (mut done, mut calls) = (0, 0);
             while done < to.len() {
                 let rest = usize::try_from(to.len() - done).unwrap_or(usize::MAX);
+                self.driver.reads.add_edges(at + done, at + to.len());
                 let at = i64::try_from(at + done).unwrap_or(i64::MAX);
                 calls += 1;
                 // SAFETY: the handle is registered; so many bytes are left of memory that is borrowed.
@@ -86,7 +92,7 @@ impl CufileFile {
             }
             Ok((done, calls))
         };
-        self.driver.with_context(read)?
+        device.with_context(read)?
     }
 }
 

@@ -35,6 +35,8 @@ pub struct CufileReads {
     pub errors: u64,
     /// Bytes read; nvidia-fs counts whole MiB.
     pub bytes: u64,
+    /// Blocks of 4 KiB at the ends of the reads that were asked for in part: these go by the CPU always.
+    pub edges: u64,
     /// Who counted.
     pub from: CufileCounters,
     /// Whether reads of others may be among them: another read of this runtime was under way, the driver is open
@@ -49,10 +51,7 @@ impl CufileReads {
         let past_the_cpu = self.nvfs + self.p2p.unwrap_or(0);
         match (past_the_cpu, self.posix) {
             (0, Some(1..)) => Some(false),
-            // Ends of reads that are not aligned may go by the CPU, and count as unaligned.
-            (1.., Some(posix)) if !self.others_possible => {
-                Some(posix == 0 || posix < self.unaligned.unwrap_or(0))
-            }
+            (1.., Some(posix)) if !self.others_possible => Some(posix <= self.edges),
             _ => None,
         }
     }
@@ -63,6 +62,24 @@ impl CufileReads {
 pub(super) struct Reads {
     begun: AtomicU64,
     under_way: AtomicU64,
+    /// Blocks asked for in part.
+    edges: AtomicU64,
+}
+
+/// What reads are aligned to where they are accelerated, whatever the page size.
+const BLOCK: u64 = 4096;
+
+impl Reads {
+    /// A read of the bytes of a file from `start` to `end`.
+    pub(super) fn add_edges(&self, start: u64, end: u64) {
+        let parts = [start, end]
+            .into_iter()
+            .filter(|at| at % BLOCK != 0)
+            .count() as u64;
+        let within_one = start / BLOCK == end.saturating_sub(1) / BLOCK;
+        let edges = if within_one { parts.min(1) } else { parts };
+        self.edges.fetch_add(edges, Ordering::SeqCst);
+    }
 }
 
 /// Who wants the statistics: how many, and the level there was before.
@@ -76,6 +93,7 @@ pub(crate) struct Proof<'c> {
     cufile: &'c Cufile,
     alone: bool,
     number: u64,
+    edges: u64,
     before: Before,
 }
 
@@ -104,6 +122,7 @@ impl<'c> Proof<'c> {
             cufile,
             alone,
             number,
+            edges: reads.edges.load(Ordering::SeqCst),
             before,
         }
     }
@@ -122,11 +141,17 @@ impl<'c> Proof<'c> {
                     unaligned: None,
                     errors: now.errors.checked_sub(before.errors)?,
                     bytes: now.bytes.checked_sub(before.bytes)?,
+                    edges: self.edges(),
                     from: CufileCounters::NvidiaFs,
                     others_possible: true,
                 })
             }
         }
+    }
+
+    /// Of the reads since.
+    fn edges(&self) -> u64 {
+        self.cufile.driver.reads.edges.load(Ordering::SeqCst) - self.edges
     }
 
     fn by_statistics(&self, before: Counted) -> Option<CufileReads> {
@@ -144,6 +169,7 @@ impl<'c> Proof<'c> {
             unaligned: Some(since(now.unaligned, before.unaligned)?),
             errors: since(now.errors, before.errors)?,
             bytes: since(now.bytes, before.bytes)?,
+            edges: self.edges(),
             from: CufileCounters::CufileStatistics,
             others_possible: !alone,
         })
@@ -186,9 +212,10 @@ impl Cufile {
     /// The last one switches them off.
     fn count_for_one_less(&self, (wanted, level): &mut (usize, i32)) {
         *wanted -= 1;
-        if *wanted == 0 {
-            let symbols = self.driver.symbols();
-            let _ = symbols.map(|symbols| statistics::stop(symbols, *level));
+        if *wanted == 0
+            && let Ok(symbols) = self.driver.symbols()
+        {
+            statistics::stop(symbols, *level);
         }
     }
 }
@@ -199,31 +226,32 @@ mod tests {
 
     #[test]
     fn accelerated_is_only_what_counters_show() {
-        let of = |p2p, nvfs, posix, unaligned, others_possible| {
+        let of = |p2p, nvfs, posix, edges, others_possible| {
             let reads = CufileReads {
                 p2p,
                 nvfs,
                 posix,
-                unaligned,
+                unaligned: Some(edges),
                 errors: 0,
                 bytes: 0,
+                edges,
                 from: CufileCounters::CufileStatistics,
                 others_possible,
             };
             reads.accelerated()
         };
-        let own =
-            |p2p, nvfs, posix, unaligned| of(Some(p2p), nvfs, Some(posix), Some(unaligned), false);
+        let own = |p2p, nvfs, posix, edges| of(Some(p2p), nvfs, Some(posix), edges, false);
         assert_eq!(own(0, 0, 19, 0), Some(false));
         assert_eq!(own(0, 3, 0, 0), Some(true));
         assert_eq!(own(3, 0, 0, 0), Some(true));
-        // A body and two edges, all of which count as unaligned.
-        assert_eq!(own(0, 1, 2, 3), Some(true));
-        assert_eq!(own(0, 1, 2, 0), Some(false));
+        // A body and two edges; and another body, which was staged.
+        assert_eq!(own(0, 1, 2, 2), Some(true));
+        assert_eq!(own(0, 1, 3, 2), Some(false));
+        assert_eq!(own(0, 1, 1, 0), Some(false));
         assert_eq!(own(0, 0, 0, 0), None);
-        assert_eq!(of(Some(0), 0, Some(5), Some(0), true), Some(false));
-        assert_eq!(of(Some(0), 5, Some(0), Some(0), true), None);
-        assert_eq!(of(None, 0, None, None, true), None);
-        assert_eq!(of(None, 9, None, None, true), None);
+        assert_eq!(of(Some(0), 0, Some(5), 0, true), Some(false));
+        assert_eq!(of(Some(0), 5, Some(0), 0, true), None);
+        assert_eq!(of(None, 0, None, 0, true), None);
+        assert_eq!(of(None, 9, None, 0, true), None);
     }
 }

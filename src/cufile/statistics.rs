@@ -39,24 +39,29 @@ pub(super) fn start(symbols: &Symbols) -> Result<i32, CufileError> {
     checked("cuFileGetStatsLevel", status)?;
     if before < BY_GPU {
         set_level(symbols, BY_GPU)?;
-        // SAFETY: it takes nothing.
-        let status = unsafe { there(symbols.start_statistics, "cuFileStatsStart")?() };
-        checked("cuFileStatsStart", status)?;
+        start_at_level(symbols).inspect_err(|_| {
+            let _ = set_level(symbols, before);
+        })?;
     }
     Ok(before)
 }
 
-/// Leaves the statistics as they were.
-pub(super) fn stop(symbols: &Symbols, before: i32) -> Result<(), CufileError> {
+fn start_at_level(symbols: &Symbols) -> Result<(), CufileError> {
+    // SAFETY: it takes nothing.
+    let status = unsafe { there(symbols.start_statistics, "cuFileStatsStart")?() };
+    checked("cuFileStatsStart", status)
+}
+
+/// Leaves the statistics as they were, each part of them also where another cannot be.
+pub(super) fn stop(symbols: &Symbols, before: i32) {
     if before >= BY_GPU {
-        return Ok(());
+        return;
     }
-    if before == 0 {
+    if let (0, Some(stop)) = (before, symbols.stop_statistics) {
         // SAFETY: it takes nothing.
-        let status = unsafe { there(symbols.stop_statistics, "cuFileStatsStop")?() };
-        checked("cuFileStatsStop", status)?;
+        let _ = unsafe { stop() };
     }
-    set_level(symbols, before)
+    let _ = set_level(symbols, before);
 }
 
 fn set_level(symbols: &Symbols, level: i32) -> Result<(), CufileError> {

@@ -1,7 +1,7 @@
 //! `gds`: cuFile reads from storage into device memory. Whether past the CPU, only its counters show.
 
 use super::{Ask, Failure, Source};
-use crate::cuda::DeviceSliceMut;
+use crate::cuda::{Device, DeviceSliceMut};
 use crate::cufile::CufileFile;
 use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
@@ -24,6 +24,14 @@ pub(crate) struct Tasks {
     pub(crate) offset: u64,
 }
 
+/// What reads are made with.
+#[derive(Clone, Copy)]
+pub(crate) struct Means<'m> {
+    pub(crate) file: &'m CufileFile,
+    /// The destination's.
+    pub(crate) device: &'m Device,
+}
+
 pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
     if ask.to == Memory::Host {
         return Err(Reason::HostDestination);
@@ -44,7 +52,7 @@ pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
 
 /// Reads the segments of a piece, end to end, into the destination, whose stream was waited for.
 pub(crate) fn run(
-    file: &CufileFile,
+    Means { file, device }: Means<'_>,
     source: Source<'_>,
     segments: impl Iterator<Item = Segment>,
     mut destination: DeviceSliceMut<'_>,
@@ -54,7 +62,8 @@ pub(crate) fn run(
         let at = source.in_file(segment);
         let mut available = 0;
         for part in parts(at) {
-            let (read, calls) = file.read(&destination.split_to(part.len()), part.start())?;
+            let to = destination.split_to(part.len());
+            let (read, calls) = file.read(device, &to, part.start())?;
             moved.bytes += read;
             moved.ops += calls;
             available += read;
