@@ -61,7 +61,7 @@ fn with_version(test: &str, version: Version, work: impl FnOnce(&Double)) {
 /// A `/proc` of this thread's own, and of those that it starts: with a list of modules or without, whatever the
 /// machine has. The need is `fs`.
 #[must_use]
-fn own_proc(over: &Path, modules: bool) -> Option<()> {
+pub(super) fn own_proc(over: &Path, modules: bool) -> Option<()> {
     own_mounts()?;
     let proc = over.join("proc");
     mounted("tmpfs", &proc, "")?;
@@ -80,14 +80,14 @@ fn own_proc(over: &Path, modules: bool) -> Option<()> {
     bind(&proc, Path::new("/proc"))
 }
 
-fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> CufileError {
+pub(super) fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> CufileError {
     match outcome {
         Err(Error::Cufile { source, .. }) => source,
         other => panic!("{other:?}"),
     }
 }
 
-fn is_loaded() -> bool {
+pub(super) fn is_loaded() -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.contains("cufile")
 }

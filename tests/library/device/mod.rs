@@ -4,6 +4,7 @@
 mod captured;
 mod cufile;
 mod faults;
+mod gds;
 mod in_place;
 mod lives;
 mod on_stream;

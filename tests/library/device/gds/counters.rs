@@ -1,0 +1,228 @@
+//! Which path the bytes took is told by counters, and only where these tell it.
+
+use std::path::Path;
+
+use fake_cufile::control::{Double, Fail, Made, Mode, Version};
+use gpumap::{CufileCounters, CufileReads, Report, Route, Runtime};
+
+use super::{beside, by, landed, load_nvidia_fs, measured, named, with_cufile};
+use crate::child::this_test;
+use crate::double::cufile::{CuFile, OK};
+use crate::scene::{MIB, pread};
+
+/// A read of the whole file by small tasks.
+fn whole(rt: &Runtime, path: &Path) -> Report {
+    let map = rt.open(path).unwrap();
+    let (bytes, report) = landed(rt, &map, 0..map.len(), measured()).unwrap();
+    assert!(bytes == pread(path, 0, map.len()));
+    report
+}
+
+fn by_tasks(library: &Double) -> Runtime {
+    beside(library, &[("GPUMAP_GDS_TASK", "1MiB")])
+}
+
+/// The level that statistics are at; 0 where they are off.
+fn level() -> i32 {
+    let mut level = -1;
+    assert_eq!(CuFile::found().cuFileGetStatsLevel(&raw mut level), OK);
+    level
+}
+
+fn of(report: &Report) -> CufileReads {
+    report.cufile.unwrap()
+}
+
+#[test]
+fn reads_staged_by_the_cpu_are_told_as_such() {
+    by(this_test!(), Mode::Compat, |library, path| {
+        let report = whole(&by_tasks(library), path);
+        let (counted, used) = (of(&report), report.route(Route::Gds).unwrap());
+        assert_eq!(counted.posix, Some(used.ops));
+        assert_eq!((counted.nvfs, counted.p2p), (0, Some(0)));
+        assert_eq!((counted.errors, counted.bytes), (0, report.bytes));
+        assert_eq!(counted.from, CufileCounters::CufileStatistics);
+        assert!(!counted.others_possible);
+        assert_eq!(report.accelerated(), Some(false));
+    });
+}
+
+/// By each way, with ranges and destinations that are aligned and that are not.
+fn accelerated(library: &Double, path: &Path, mode: Mode) {
+    let rt = by_tasks(library);
+    let map = rt.open(path).unwrap();
+    let mut buffer = rt.device(0).unwrap().alloc(map.len() + 4096).unwrap();
+    for range in [
+        0..2 * MIB,
+        0..2 * MIB + 5,
+        7..2 * MIB,
+        7..2 * MIB + 5,
+        4095..3 * MIB + 1,
+    ] {
+        for skip in [0, 1, 512] {
+            let to = skip..skip + range.end - range.start;
+            let into = &mut buffer.slice_mut(to).unwrap();
+            let report = map.read_with(range.clone(), into, measured()).unwrap();
+            let counted = of(&report);
+            let by_mode = match mode {
+                Mode::P2p => counted.p2p,
+                _ => Some(counted.nvfs),
+            };
+            assert!(matches!(by_mode, Some(1..)), "{report:?}");
+            assert_eq!(
+                report.accelerated(),
+                Some(true),
+                "{range:?}, {skip}: {counted:?}"
+            );
+        }
+    }
+    // Of a range within a block nothing goes past the CPU.
+    let report = map.read_with(3..9, &mut buffer.slice_mut(..6).unwrap(), measured());
+    assert_eq!(report.unwrap().accelerated(), Some(false));
+    // What is continued within a block has more edges.
+    library.short_reads(3);
+    let (_, report) = landed(&rt, &map, 1..3 * MIB, measured()).unwrap();
+    assert_eq!(report.accelerated(), Some(true), "{:?}", report.cufile);
+}
+
+#[test]
+fn reads_by_nvidia_fs_are_told_as_such() {
+    by(this_test!(), Mode::Nvfs, |library, path| {
+        accelerated(library, path, Mode::Nvfs);
+    });
+}
+
+#[test]
+fn reads_by_peer_to_peer_are_told_as_such() {
+    by(this_test!(), Mode::P2p, |library, path| {
+        accelerated(library, path, Mode::P2p);
+    });
+}
+
+#[test]
+fn what_is_not_counted_is_not_known() {
+    by(this_test!(), Mode::Silent, |library, path| {
+        let report = whole(&by_tasks(library), path);
+        let counted = of(&report);
+        assert_eq!(
+            (counted.posix, counted.nvfs, counted.p2p),
+            (Some(0), 0, Some(0))
+        );
+        assert_eq!(report.accelerated(), None);
+    });
+}
+
+#[test]
+fn nothing_is_counted_unasked() {
+    by(this_test!(), Mode::Compat, |library, path| {
+        let rt = by_tasks(library);
+        let map = rt.open(path).unwrap();
+        let (_, report) = landed(&rt, &map, 0..MIB, named()).unwrap();
+        assert_eq!((report.cufile, report.accelerated()), (None, None));
+        assert_eq!(library.calls("cuFileStatsStart"), 0);
+    });
+}
+
+/// Versions without statistics: nvidia-fs counts for the whole machine, where it is loaded and counts at all.
+#[test]
+fn before_1_15_nvidia_fs_is_asked() {
+    let made = Made::of(Version::V1_14).mode(Mode::Nvfs);
+    with_cufile(this_test!(), made, |library, _, path| {
+        assert_eq!(whole(&by_tasks(library), path).cufile, None);
+        load_nvidia_fs();
+        let stats = Path::new("/proc/driver/nvidia-fs/stats");
+        library.nvidia_fs(stats, false);
+        let report = whole(&by_tasks(library), path);
+        assert_eq!((report.cufile, report.accelerated()), (None, None));
+        library.nvidia_fs(stats, true);
+        let report = whole(&by_tasks(library), path);
+        let counted = of(&report);
+        assert_eq!(counted.from, CufileCounters::NvidiaFs);
+        assert_eq!((counted.nvfs, counted.bytes), (10, 10 * MIB));
+        assert_eq!(
+            (counted.posix, counted.p2p, counted.unaligned),
+            (None, None, None)
+        );
+        assert!(counted.others_possible);
+        assert_eq!(report.accelerated(), None);
+    });
+}
+
+#[test]
+fn others_are_told_of() {
+    by(this_test!(), Mode::Nvfs, |library, path| {
+        let (one, other) = (by_tasks(library), by_tasks(library));
+        assert!(!of(&whole(&one, path)).others_possible);
+        other.cufile().unwrap();
+        let report = whole(&one, path);
+        assert!(of(&report).others_possible);
+        assert_eq!(report.accelerated(), None);
+        drop(other);
+        assert!(!of(&whole(&one, path)).others_possible);
+    });
+}
+
+#[test]
+fn two_reads_at_once_are_told_of_by_both() {
+    by(this_test!(), Mode::Nvfs, |library, path| {
+        let rt = by_tasks(library);
+        library.hold(true);
+        let reports = std::thread::scope(|scope| {
+            let readers = [0, 1].map(|_| scope.spawn(|| whole(&rt, path)));
+            crate::scene::eventually("both to read", || library.live().files == 2);
+            crate::scene::eventually("both to read", || library.live().reads >= 2);
+            library.hold(false);
+            readers.map(|reader| reader.join().unwrap())
+        });
+        for report in reports {
+            assert!(of(&report).others_possible);
+        }
+        assert_eq!(level(), 0);
+    });
+}
+
+/// However a read ends, and whatever of counting fails.
+#[test]
+fn statistics_are_left_as_they_were() {
+    by(this_test!(), Mode::Compat, |library, path| {
+        let rt = by_tasks(library);
+        let map = rt.open(path).unwrap();
+        whole(&rt, path);
+        assert_eq!(level(), 0);
+        assert_eq!(
+            library.calls("cuFileStatsStart"),
+            library.calls("cuFileStatsStop")
+        );
+        library.fail("cuFileRead", 2, Fail::Errno(5));
+        landed(&rt, &map, 0..4 * MIB, measured()).unwrap_err();
+        assert_eq!(level(), 0);
+        assert_eq!(
+            library.calls("cuFileStatsStart"),
+            library.calls("cuFileStatsStop")
+        );
+        for function in [
+            "cuFileGetStatsLevel",
+            "cuFileSetStatsLevel",
+            "cuFileStatsStart",
+            "cuFileGetStatsL3",
+        ] {
+            library.fail(function, 1, Fail::Code(5030));
+            let (bytes, report) = landed(&rt, &map, 5..MIB, measured()).unwrap();
+            assert!(bytes == pread(path, 5, MIB - 5));
+            assert_eq!(
+                (report.cufile, report.accelerated()),
+                (None, None),
+                "{function}"
+            );
+            assert_eq!(level(), 0, "{function}");
+        }
+        library.fail("cuFileStatsStop", 1, Fail::Code(5030));
+        landed(&rt, &map, 5..MIB, measured()).unwrap();
+        assert_eq!(level(), 0);
+        // Somebody's own level stays.
+        assert_eq!(CuFile::found().cuFileSetStatsLevel(1), OK);
+        assert_eq!(of(&whole(&rt, path)).posix, Some(11));
+        assert_eq!(level(), 1);
+        assert_eq!(CuFile::found().cuFileSetStatsLevel(0), OK);
+    });
+}
