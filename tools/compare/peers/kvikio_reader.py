@@ -8,7 +8,8 @@ One line on standard output for each on standard input:
     open | read | close
 
 KIND: `mmap` and `cufile` are those classes' `pread`, all reads in flight at once; `mmap-read` is the
-blocking `Mmap.read`, one after another. `read` tells the seconds. Without OFFSETS it reads BYTES in order;
+blocking `Mmap.read`, one after another; `gds` is `cufile` by the library of that name, the others go by
+KvikIO's own reads. `read` tells the seconds. Without OFFSETS it reads BYTES in order;
 with it (a file of numbers, one a line) it reads BYTES at each of them. Opening is not timed: a mapping
 must not be there while the file is dropped from the page cache.
 """
@@ -24,10 +25,12 @@ path, size = sys.argv[1], int(sys.argv[2])
 offsets = [int(line) for line in open(sys.argv[3])] if len(sys.argv) > 3 else [0]
 memory = cupy.empty(size * len(offsets), dtype=cupy.uint8)
 parts = [memory[n * size : (n + 1) * size] for n in range(len(offsets))]
-kvikio.defaults.set("compat_mode", kvikio.CompatMode.ON)
 
 
-def use(threads, threshold, direct):
+def use(kind, threads, threshold, direct):
+    by_library = kind == "gds"
+    mode = kvikio.CompatMode.OFF if by_library else kvikio.CompatMode.ON
+    kvikio.defaults.set("compat_mode", mode)
     kvikio.defaults.set("num_threads", int(threads))
     kvikio.defaults.set("gds_threshold", int(threshold))
     kvikio.defaults.set("auto_direct_io_read", direct == "direct")
@@ -46,6 +49,7 @@ READERS = {
     "mmap": (kvikio.Mmap, pread),
     "mmap-read": (kvikio.Mmap, read_one_by_one),
     "cufile": (kvikio.CuFile, pread),
+    "gds": (kvikio.CuFile, pread),
 }
 
 
@@ -66,7 +70,7 @@ for line in sys.stdin:
     if command == "use":
         kind, *rest = words
         (opener, reader) = READERS[kind]
-        use(*rest)
+        use(kind, *rest)
     elif command == "open":
         source = opener(path, "r")
     elif command == "read":

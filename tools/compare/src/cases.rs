@@ -226,6 +226,13 @@ pub(crate) static ALL: &[Case] = &[
         run: |scene, pairs, _| kvikio::cold_in_order(scene, pairs, 4),
     },
     Case {
+        name: "kvikio-cold-cufile",
+        what: "2 GiB cold, in order, 8 workers, route gds, into device memory",
+        peer: "KvikIO by cuFile, best of 4, 8 and 16 threads",
+        target: Target::Ratio(0.95),
+        run: |scene, pairs, _| kvikio::cold_by_cufile(scene, pairs),
+    },
+    Case {
         name: "kvikio-cold-random",
         what: "16384 random rows of 4 KiB of a cold file of 4 GiB, 1 worker, route direct, into device memory",
         peer: "KvikIO's CuFile, best of 16 configurations",

@@ -87,12 +87,7 @@ pub(crate) fn fresh(
         })?;
         match engine {
             Some(engine) => by(engine, &report)?,
-            None => crate::complain(&format!(
-                "{workers} workers: {:?} {:?} {:?} {seconds}",
-                report.fallbacks,
-                report.engine(Engine::Dma).map(|u| u.bytes >> 20),
-                report.route(Route::Buffered).map(|u| u.bytes >> 20)
-            )),
+            None => told(workers, &report, seconds),
         }
         Ok(seconds)
     };

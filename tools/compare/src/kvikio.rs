@@ -39,8 +39,10 @@ enum Kind {
     Mmap,
     /// `Mmap.read`, row by row.
     MmapRead,
-    /// `CuFile.pread`, all rows in flight.
+    /// `CuFile.pread`, all rows in flight, by KvikIO's own reads.
     CuFile,
+    /// The same, by the library cuFile.
+    Gds,
 }
 
 impl Kind {
@@ -49,6 +51,7 @@ impl Kind {
             Self::Mmap => "mmap",
             Self::MmapRead => "mmap-read",
             Self::CuFile => "cufile",
+            Self::Gds => "gds",
         }
     }
 }
@@ -224,10 +227,31 @@ pub(crate) fn beside(
 
 /// 2 GiB in order, cold; KvikIO with as many threads as it likes best.
 pub(crate) fn cold_in_order(scene: &Scene, pairs: usize, workers: usize) -> Result<Series, String> {
+    let configurations = [4, 16].into_iter().flat_map(any);
+    cold_in_order_by(scene, pairs, Route::Direct, workers, configurations)
+}
+
+/// The same, both by the library cuFile.
+pub(crate) fn cold_by_cufile(scene: &Scene, pairs: usize) -> Result<Series, String> {
+    let by_threads = |threads| Configuration {
+        kind: Kind::Gds,
+        threads,
+        threshold: 0,
+        io: "direct",
+    };
+    let configurations = [4, 8, 16].into_iter().map(by_threads);
+    cold_in_order_by(scene, pairs, Route::Gds, 8, configurations)
+}
+
+fn cold_in_order_by(
+    scene: &Scene,
+    pairs: usize,
+    route: Route,
+    workers: usize,
+    configurations: impl Iterator<Item = Configuration>,
+) -> Result<Series, String> {
     let path = scene.large()?;
-    let map = runtime(Route::Direct, "4MiB", workers)?
-        .open(path)
-        .map_err(said)?;
+    let map = runtime(route, "4MiB", workers)?.open(path).map_err(said)?;
     let mut memory = device::alloc(IN_ORDER)?;
     let work = Work {
         path,
@@ -235,7 +259,7 @@ pub(crate) fn cold_in_order(scene: &Scene, pairs: usize, workers: usize) -> Resu
         offsets: None,
         make: &|| cold(path),
     };
-    let mut peer = best(&work, [4, 16].into_iter().flat_map(any))?;
+    let mut peer = best(&work, configurations)?;
     measure(
         pairs,
         &mut || {
