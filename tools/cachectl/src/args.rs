@@ -114,15 +114,16 @@ Examples:
 
 const PATHS_EXAMPLES: &str = help!(
     "\
-Runs, each in a process of its own, after the file was dropped from the page cache: reads by cuFile; the
-same with cuFile's compatibility mode forced; the best route without cuFile; and by cuFile with requests
-of 4 MiB and of 1 GiB. Which path cuFile took is what its counters, or nvidia-fs's, show. Each run is one
-sample: `bench` measures. Exit 1 where the first run did not go past the CPU, or nobody tells.
+Runs, each in a process of its own, after the file was dropped from the page cache: reads by
+cuFile; the same with cuFile's compatibility mode forced; the best route without cuFile; and by
+cuFile in requests of 4 MiB and of 1 GiB. Which path cuFile took is what its own counters show, or
+nvidia-fs's. Each run is one sample: `bench` measures. Exit status 1 where the first run did not
+go past the CPU, or nobody tells.
 
 Examples:
   cachectl paths weights.bin
   cachectl paths weights.bin --to gpu:1 --size 256M --json
-  cachectl paths weights.bin --bundle report.txt    one file to send to somebody who is to look at it"
+  cachectl paths weights.bin --bundle report.txt     one file to send to who is to look at it"
 );
 
 const SETTINGS_EXAMPLES: &str = help!(

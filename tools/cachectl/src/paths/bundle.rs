@@ -9,7 +9,11 @@ use gpumap::facts;
 use super::child;
 use crate::args::PathsArgs;
 
-const STATS: &str = "/proc/driver/nvidia-fs/stats";
+const NVIDIA_FS: [&str; 3] = [
+    "/proc/driver/nvidia-fs/version",
+    "/proc/driver/nvidia-fs/modules",
+    "/proc/driver/nvidia-fs/stats",
+];
 /// A log may be long; its end is what counts.
 const LOG_END: usize = 1 << 20;
 
@@ -19,7 +23,7 @@ cachectl paths: which path GPUDirect Storage takes on one machine.
 Sections, each behind a line that begins with ==:
   facts            what `cachectl doctor --json` prints about the machine, the GPU, the file and its storage
   runs             what `cachectl paths --json` prints
-  nvidia-fs        its version, what it serves, and its counters after the runs
+  nvidia-fs        its version, what it serves, and its counters, before the runs and after
   cufile.json      cuFile's settings in effect
   cufile.log NAME  what cuFile wrote into its log during the run of this name
 
@@ -30,7 +34,6 @@ Names of files, mounts and disks are in it; the environment is not.
 pub(super) struct Bundle(String);
 
 impl Bundle {
-    /// With what is known before the runs.
     pub(super) fn new() -> Self {
         Self(HEAD.to_owned())
     }
@@ -47,16 +50,6 @@ impl Bundle {
             Err(error) => format!("cachectl doctor could not be started: {error}"),
         };
         self.section("facts", &told);
-    }
-
-    pub(super) fn nvidia_fs(&mut self) {
-        let files = [
-            "/proc/driver/nvidia-fs/version",
-            "/proc/driver/nvidia-fs/modules",
-            STATS,
-        ];
-        let told = files.map(|file| format!("{file}:\n{}", text(Path::new(file)).trim_end()));
-        self.section("nvidia-fs", &told.join("\n"));
     }
 
     pub(super) fn settings(&mut self) {
@@ -80,6 +73,12 @@ impl Bundle {
             format!("{path}: write failed: {error}; name a file in a folder that can be written to")
         })
     }
+}
+
+/// What nvidia-fs tells of itself now.
+pub(super) fn nvidia_fs() -> String {
+    let told = NVIDIA_FS.map(|file| format!("{file}:\n{}", text(Path::new(file)).trim_end()));
+    told.join("\n")
 }
 
 fn text(path: &Path) -> String {

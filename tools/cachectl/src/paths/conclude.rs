@@ -1,8 +1,7 @@
 //! Runs → what they come to, in words. Pure.
 
 use crate::json::{PathRecord, PathsTotalRecord};
-use crate::out::{counted, size};
-use crate::units;
+use crate::{out, units};
 
 /// What the facts let expect: its value, evidence and what to change.
 #[derive(Debug, Default)]
@@ -70,11 +69,28 @@ fn verdict(gds: &PathRecord) -> String {
             gds.destination,
             by(gds)
         ),
-        Some(false) => "GPUDirect Storage: no; cuFile's reads went by the CPU, in its compatibility mode"
+        Some(false) => {
+            "GPUDirect Storage: no; cuFile's reads went by the CPU, in its compatibility mode"
+                .to_owned()
+        }
+        None => format!("GPUDirect Storage: unknown; {}", nobody_tells(gds)),
+    }
+}
+
+fn nobody_tells(gds: &PathRecord) -> String {
+    let counted = gds
+        .report
+        .as_ref()
+        .and_then(|report| report.cufile.as_ref());
+    match counted {
+        None => "nobody counted which path the bytes took: cuFile does since 1.15, and nvidia-fs where it is told to \
+                 (rw_stats_enabled)"
             .to_owned(),
-        None => "GPUDirect Storage: unknown; nobody counts which path the bytes took, or others may have been \
-                 counted too (cuFile counts since 1.15, nvidia-fs for the whole machine)"
-            .to_owned(),
+        Some(counted) if counted.counted_by == "nvidia_fs" => format!(
+            "nvidia-fs counted {} of the whole machine meanwhile, others' perhaps among them",
+            out::counted(counted.nvfs, "read")
+        ),
+        Some(_) => "reads of others may have been counted too".to_owned(),
     }
 }
 
@@ -124,10 +140,10 @@ fn compared(gds: &PathRecord, other: &PathRecord, words: &str) -> Option<String>
 fn by_size(small: &PathRecord, large: &PathRecord) -> Option<String> {
     let (slow, fast) = speeds(small, large)?;
     let told = |run: &PathRecord, speed| {
-        let ops = counted(operations(run)?, "request");
+        let ops = out::counted(operations(run)?, "request");
         Some(format!("{ops} gave {}", units::bytes_per_second(speed)))
     };
-    let bytes = size(small.len_bytes?);
+    let bytes = out::size(small.len_bytes?);
     Some(format!(
         "{bytes} in {}, in {}",
         told(small, slow)?,
@@ -144,7 +160,7 @@ pub(super) fn operations(run: &PathRecord) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::{ReportRecord, RouteRecord};
+    use crate::json::{CufileRecord, ReportRecord, RouteRecord};
 
     fn run(name: &str, speed: f64, accelerated: Option<bool>) -> PathRecord {
         let used = RouteRecord {
@@ -213,6 +229,23 @@ mod tests {
         assert!(
             accelerated.is_none() && words.contains("it broke"),
             "{words}"
+        );
+    }
+
+    #[test]
+    fn who_counted_is_told_where_that_is_not_enough() {
+        let mut gds = run("gds", 1e9, None);
+        let nobody = said(&[gds.clone()]).1;
+        assert!(nobody.contains("rw_stats_enabled"), "{nobody}");
+        gds.report.as_mut().unwrap().cufile = Some(CufileRecord {
+            counted_by: "nvidia_fs".to_owned(),
+            nvfs: 7,
+            ..CufileRecord::default()
+        });
+        let machine = said(&[gds]).1;
+        assert!(
+            machine.contains("counted 7 reads of the whole machine"),
+            "{machine}"
         );
     }
 

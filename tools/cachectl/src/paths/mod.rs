@@ -52,11 +52,12 @@ fn all(
         .transpose()
         .map_err(|error| format!("a temporary folder cannot be made: {error}; set TMPDIR"))?;
     let log = |run: &str| logs.as_ref().map(|folder| folder.path().join(run));
+    let nvidia_fs = bundle::nvidia_fs();
     table::head(args, len, out);
     let mut records = Vec::new();
     for run in &RUNS {
         let record = child::run(run, args, len, log(run.name).as_deref());
-        table::row(&record, out);
+        table::row(&record, records.last(), out);
         out.record(record.clone());
         records.push(record);
     }
@@ -69,7 +70,9 @@ fn all(
     table::foot(total, out);
     out.record(total.clone());
     if let (Some(path), Some(logs)) = (&args.bundle, &logs) {
-        bundle(args, &records, total, logs.path()).write(path)?;
+        let mut bundle = bundle(args, &records, total, logs.path());
+        bundle.section("nvidia-fs before", &nvidia_fs);
+        bundle.write(path)?;
     }
     let failed = records.iter().any(|run| run.error.is_some());
     Ok(match failed {
@@ -116,7 +119,7 @@ fn bundle(
         .filter_map(|record| serde_json::to_string(&Line::new(record)).ok())
         .collect();
     bundle.section("runs", &lines.join("\n"));
-    bundle.nvidia_fs();
+    bundle.section("nvidia-fs after", &bundle::nvidia_fs());
     bundle.settings();
     for run in &RUNS {
         let log = logs.join(run.name);

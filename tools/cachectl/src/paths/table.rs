@@ -32,7 +32,8 @@ fn line(out: &Out, [run, route, path, requests, operations, speed, cold]: [&str;
     ));
 }
 
-pub(super) fn row(run: &PathRecord, out: &Out) {
+/// What is wrong with it is told once where the run before had the same.
+pub(super) fn row(run: &PathRecord, before: Option<&PathRecord>, out: &Out) {
     let report = run.report.as_ref();
     let by_cufile = run.route.as_deref() == Some("gds");
     let path = run.cufile_path.as_deref();
@@ -53,18 +54,26 @@ pub(super) fn row(run: &PathRecord, out: &Out) {
         out,
         [&run.run, route, path, &requests, &counted, &speed, cold],
     );
-    let notes = [
-        ("not cold", &run.not_cold),
-        ("not to be had", &run.refused),
-        ("failed", &run.error),
-    ];
-    for (what, why) in notes {
-        if let Some(why) = why {
-            let note = format!("    {what}: {}", printable(why));
-            out.line(out.paint(Hue::Dim, &note));
+    for (what, of) in NOTES {
+        if let Some(why) = of(run) {
+            let same = before.is_some_and(|before| of(before) == of(run));
+            let why = if same {
+                "for the same reason".into()
+            } else {
+                printable(why)
+            };
+            out.line(out.paint(Hue::Dim, &format!("    {what}: {why}")));
         }
     }
 }
+
+type Why = fn(&PathRecord) -> Option<&String>;
+
+const NOTES: [(&str, Why); 3] = [
+    ("not cold", |run| run.not_cold.as_ref()),
+    ("not to be had", |run| run.refused.as_ref()),
+    ("failed", |run| run.error.as_ref()),
+];
 
 pub(super) fn foot(total: &PathsTotalRecord, out: &Out) {
     for conclusion in &total.conclusions {
