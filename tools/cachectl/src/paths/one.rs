@@ -1,7 +1,7 @@
 //! One run, in the process that was started for it.
 
 use gpumap::sample::{self, Void};
-use gpumap::{Error, Mmap, ReadOptions, Route, Runtime, Settings};
+use gpumap::{CufileError, Error, Mmap, ReadOptions, Route, Runtime, Settings};
 
 use crate::args::PathsRunArgs;
 use crate::json::{CufileRecord, Name, PathRecord};
@@ -38,17 +38,27 @@ pub(crate) fn run(args: &PathsRunArgs, settings: Settings, out: &Out) -> Outcome
 }
 
 enum Problem {
+    /// This way cannot be had here.
     Refused(String),
     Failed(String),
 }
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let told = words::of(&error);
-        match error {
-            Error::Route { .. } | Error::Cufile { .. } => Self::Refused(told),
-            _ => Self::Failed(told),
-        }
+        Self::Failed(words::of(&error))
+    }
+}
+
+/// What the first read answers: after it, whatever fails is no refusal any more.
+fn of_first(error: Error) -> Problem {
+    let told = words::of(&error);
+    match error {
+        Error::Cufile {
+            source: CufileError::System { .. },
+            ..
+        } => Problem::Failed(told),
+        Error::Route { .. } | Error::Cufile { .. } => Problem::Refused(told),
+        _ => Problem::Failed(told),
     }
 }
 
@@ -56,7 +66,7 @@ fn measure(args: &PathsRunArgs, runtime: &Runtime, record: &mut PathRecord) -> R
     let map = runtime.options().len(args.len).open(&args.file)?;
     let mut memory = Memory::new(args.to, runtime, args.len).map_err(Problem::Failed)?;
     let options = ReadOptions::new().route(args.route.0);
-    read(&map, args.len.min(WARM_UP), &mut memory, options)?;
+    read(&map, args.len.min(WARM_UP), &mut memory, options).map_err(of_first)?;
     let sampler = sample::cold(&map)?;
     let options = options.measure(true);
     let sample = sampler.run(|| read(&map, args.len, &mut memory, options))?;
@@ -79,9 +89,6 @@ fn measure(args: &PathsRunArgs, runtime: &Runtime, record: &mut PathRecord) -> R
     sum.add(&report);
     let report = sum.into_record();
     record.cufile_path = report.cufile.as_ref().and_then(path).map(str::to_owned);
-    if let (Some(fallback), Some(Route::Gds)) = (report.fallbacks.first(), args.route.0) {
-        record.refused = Some(fallback.error.clone());
-    }
     record.report = Some(report);
     Ok(())
 }
@@ -122,6 +129,19 @@ fn path(counted: &CufileRecord) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failing_disk_is_no_refusal() {
+        let refused = |source| {
+            matches!(
+                of_first(Error::Cufile { path: None, source }),
+                Problem::Refused(_)
+            )
+        };
+        assert!(refused(CufileError::Off));
+        let call = "cuFileRead";
+        assert!(!refused(CufileError::System { call, errno: 5 }));
+    }
 
     #[test]
     fn a_path_is_what_was_counted_and_nothing_else() {
