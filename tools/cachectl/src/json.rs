@@ -318,6 +318,8 @@ pub struct CufileRecord {
     pub errors: u64,
     /// Bytes read; nvidia-fs counts whole MiB.
     pub bytes: u64,
+    /// Blocks of 4 KiB at the ends of reads that were asked for in part, which go by the CPU always.
+    pub edges: u64,
     /// Whether reads of others may be among them.
     pub others_possible: bool,
 }

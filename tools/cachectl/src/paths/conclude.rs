@@ -70,8 +70,13 @@ fn verdict(gds: &PathRecord) -> String {
             by(gds)
         ),
         Some(false) => {
-            "GPUDirect Storage: no; cuFile's reads went by the CPU, in its compatibility mode"
-                .to_owned()
+            let some = gds.cufile_path.as_deref() == Some("mixed");
+            let reads = if some {
+                "some of cuFile's reads"
+            } else {
+                "cuFile's reads"
+            };
+            format!("GPUDirect Storage: no; {reads} went by the CPU, as in its compatibility mode")
         }
         None => format!("GPUDirect Storage: unknown; {}", nobody_tells(gds)),
     }

@@ -88,6 +88,7 @@ fn counted(reads: &CufileReads) -> CufileRecord {
         unaligned: reads.unaligned,
         errors: reads.errors,
         bytes: reads.bytes,
+        edges: reads.edges,
         others_possible: reads.others_possible,
     }
 }
@@ -101,6 +102,7 @@ fn both_counted(a: CufileRecord, b: CufileRecord) -> CufileRecord {
         unaligned: both(a.unaligned, b.unaligned),
         errors: a.errors + b.errors,
         bytes: a.bytes + b.bytes,
+        edges: a.edges + b.edges,
         others_possible: a.others_possible || b.others_possible,
         ..a
     }

@@ -130,6 +130,21 @@ fn accelerated_reads_are_told_from_staged_ones() {
 }
 
 #[test]
+fn an_end_that_is_not_aligned_makes_the_path_mixed_and_no_less_accelerated() {
+    let scene = scene(made(Mode::Nvfs));
+    scene.file("a", (1 << 20) + 100);
+    let Some(answer) = say(&scene, &[], "paths a --json") else {
+        return;
+    };
+    let (runs, total) = told(&answer.ends(0));
+    let gds = run(&runs, "gds");
+    assert_eq!(gds.cufile_path.as_deref(), Some("mixed"), "{gds:?}");
+    let counted = gds.report.as_ref().unwrap().cufile.as_ref().unwrap();
+    assert_eq!(counted.edges, 1);
+    assert_eq!(total.accelerated, Some(true));
+}
+
+#[test]
 fn staged_reads_are_a_no_with_what_to_change() {
     let scene = scene(made(Mode::Compat));
     let Some(answer) = say(&scene, &[], "paths a --json --size 5M") else {
