@@ -102,7 +102,11 @@ fn slices_on_the_default_stream_and_views_of_them_take_the_bytes() {
 #[test]
 fn the_context_that_was_current_is_current_again() {
     on_a_device(this_test!(), |double, path| {
-        let rt = runtime(&[("GPUMAP_PIECE", "64KiB"), ("GPUMAP_WORKERS", "2")]);
+        let rt = runtime(&[
+            ("GPUMAP_PIECE", "64KiB"),
+            ("GPUMAP_WORKERS", "2"),
+            ("GPUMAP_GDS", "off"),
+        ]);
         let map = rt.open(path).unwrap();
         let context = CudaContext::new_non_primary(0, 0).unwrap();
         let mine = || cudarc::driver::result::ctx::get_current().unwrap();
