@@ -85,7 +85,7 @@ fn registering_twice_and_letting_go_of_nothing_are_seen() {
         complains(bench, "device memory registered twice");
         assert_eq!(register(8192), OK);
         assert_eq!(bench.double.live().buffers, 2);
-        assert_eq!(bench.cufile.cuFileBufDeregister(memory + 4096), code(5022));
+        assert_eq!(bench.cufile.cuFileBufDeregister(memory + 4096), code(5024));
         complains(bench, "unknown device memory deregistered");
     });
 }

@@ -26,8 +26,12 @@ fn they_are_set_before_the_driver_is_open() {
             code(5026)
         );
         assert_eq!(cufile.cuFileSetParameterBool(2, false), code(5026));
-        bench.ends_clean();
+        assert_eq!(cufile.cuFileDriverClose_v2(), OK);
+        assert_eq!(size(), 1024);
+        assert_eq!(cufile.cuFileDriverOpen(), OK);
         assert_eq!(size(), usual);
+        bench.ends_clean();
+        assert_eq!(size(), 1024);
     });
 }
 

@@ -75,7 +75,7 @@ fn they_are_asked_for_in_order() {
         assert_eq!(cufile.cuFileSetStatsLevel(4), code(5022));
         assert_eq!(cufile.cuFileSetStatsLevel(-1), code(5022));
         assert_eq!(cufile.cuFileDriverOpen(), OK);
-        assert_eq!(cufile.cuFileStatsStart(), code(5022));
+        assert_eq!(cufile.cuFileStatsStart(), code(5030));
         assert_eq!(cufile.cuFileSetStatsLevel(2), OK);
         let mut level = 0;
         assert_eq!(cufile.cuFileGetStatsLevel(&raw mut level), OK);
@@ -135,10 +135,15 @@ fn they_tell_who_carried_the_bytes() {
         bench.double.fail("cuFileRead", 1, Fail::Errno(libc::EIO));
         assert_eq!(read(8192, 0, 0), -1);
         assert_eq!(counted(bench, 0)[5], 1);
-        assert_eq!(bench.cufile.cuFileStatsStop(), OK);
         let before = counted(bench, 0);
+        assert_eq!(bench.cufile.cuFileStatsStop(), OK);
+        let mut place = [0u64; 625];
+        let told = bench.cufile.cuFileGetStatsL3(place.as_mut_ptr().cast());
+        assert_eq!(told, code(5022));
         bench.double.mode(Mode::Compat);
         read(8192, 0, 0);
+        assert_eq!(bench.cufile.cuFileStatsStart(), code(5030));
+        assert_eq!(bench.cufile.cuFileSetStatsLevel(3), OK);
         assert_eq!(counted(bench, 0), before);
     });
 }

@@ -10,9 +10,11 @@ pub(crate) const INVALID_MAPPING_RANGE: i32 = 5017;
 pub(crate) const INVALID_FILE_TYPE: i32 = 5018;
 pub(crate) const INVALID_VALUE: i32 = 5022;
 pub(crate) const MEMORY_ALREADY_REGISTERED: i32 = 5023;
+pub(crate) const MEMORY_NOT_REGISTERED: i32 = 5024;
 pub(crate) const DRIVER_ALREADY_OPEN: i32 = 5026;
 pub(crate) const HANDLE_NOT_REGISTERED: i32 = 5027;
 pub(crate) const HANDLE_ALREADY_REGISTERED: i32 = 5028;
+pub(crate) const INTERNAL_ERROR: i32 = 5030;
 pub(crate) const NVFS_SETUP_ERROR: i32 = 5033;
 
 /// `CUDA_ERROR_INVALID_CONTEXT`.

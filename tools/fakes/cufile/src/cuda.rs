@@ -53,6 +53,8 @@ impl Cuda {
 
     functions! {
         cuCtxGetCurrent(context: *mut usize);
+        cuCtxSetCurrent(context: usize);
+        cuCtxGetDevice(device: *mut c_int);
         cuDeviceGetCount(count: *mut c_int);
         cuPointerGetAttribute(to: *mut c_void, attribute: c_int, at: u64);
         cuStreamCreate(stream: *mut usize, flags: u32);
@@ -69,6 +71,13 @@ impl Cuda {
             0 => Err(Status::cuda(code::CUDA_INVALID_CONTEXT)),
             context => Ok(context),
         }
+    }
+
+    /// The device of the context that is current to this thread.
+    pub(crate) fn device(&self) -> Option<usize> {
+        let mut device: c_int = 0;
+        self.cuCtxGetDevice(&raw mut device).ok()?;
+        usize::try_from(device).ok()
     }
 
     /// How many devices there are.
@@ -94,8 +103,16 @@ impl Cuda {
         Some(context)
     }
 
-    /// Brings bytes to device memory, behind nothing that any stream has under way.
+    /// Brings bytes to device memory, behind nothing that any stream has under way, in the memory's context.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Done {
+        let mut before = 0;
+        self.cuCtxGetCurrent(&raw mut before)?;
+        self.cuCtxSetCurrent(self.context_of(at).unwrap_or(before))?;
+        let written = self.write_here(at, bytes);
+        written.and(self.cuCtxSetCurrent(before))
+    }
+
+    fn write_here(&self, at: u64, bytes: &[u8]) -> Done {
         let mut stream = 0;
         self.cuStreamCreate(&raw mut stream, NON_BLOCKING)?;
         let from = bytes.as_ptr().cast();

@@ -69,7 +69,7 @@ impl World {
         self.open = 0;
         self.files.clear();
         self.buffers.clear();
-        self.parameters.forget();
+        self.parameters.closed();
         self.statistics.stop();
         Ok(())
     }

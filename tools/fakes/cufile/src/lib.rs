@@ -52,7 +52,9 @@
 //! registering a file opens it, and spins with it where opening spins; 5033 without libcuda; 5001 for
 //! closing and for statistics; 5006 for deregistering memory; -1 and `EINVAL` for a read. On an H200 with
 //! 1.15, in the compatibility mode: every read is one by posix, and comes short at the end of the file; 5027
-//! without an entry of udev.
+//! without an entry of udev; opening twice counts; what is set counts once; statistics are started after their level
+//! was set, and again only after that; -1 and 5022 or `EPERM` in `errno` for reads that begin below 0 or end behind the
+//! memory; reads need no current context.
 //!
 //! *Seen by others*, in public records: how reads with edges are counted where they are accelerated (`parts`);
 //! that `cuFileRead` may answer -1 with a code of its own in `errno`; that reads can go by the CPU with all
@@ -63,8 +65,7 @@
 //! tells what it counts.
 //!
 //! *Assumed*, and said so beside it: that a file which is open without `O_DIRECT` is never accelerated, that
-//! a context must be current and be the memory's, that opening twice counts, that a bad parameter is
-//! forgotten, and what is left where no reference says anything.
+//! a context that is current must be one of the memory's device, that a bad parameter is forgotten, and what is left where no reference says anything.
 //!
 //! `tests/library/driver/cufile.rs` asserts of this, and of the library itself where there is one, what can
 //! be asked of both.

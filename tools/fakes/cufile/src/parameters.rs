@@ -2,7 +2,8 @@
 //!
 //! Recorded of 1.14 to 1.19: which numbers there are in which version; that anything is taken before the
 //! driver is open (5022 for unknown numbers), and that bad values are told only when it opens. Documented:
-//! that nothing is taken while it is open (5026). Assumed: that a bad value then leaves what was.
+//! that nothing is taken while it is open (5026). Recorded of 1.15 on an H200: what is set counts for the next opening
+//! alone, and is told again once that is closed. Assumed: that a bad value then leaves what was.
 
 use std::collections::HashMap;
 
@@ -39,38 +40,60 @@ const ON: [i32; 2] = [1, 6];
 const POLL_MODE: i32 = 0;
 
 #[derive(Debug, Default)]
-pub(crate) struct Parameters {
+struct Values {
     sizes: HashMap<i32, usize>,
     flags: HashMap<i32, bool>,
     texts: HashMap<i32, String>,
 }
 
+#[derive(Debug, Default)]
+pub(crate) struct Parameters {
+    /// What is told.
+    now: Values,
+    /// What was set, while it does not count.
+    aside: Option<Values>,
+    /// Whether the driver was opened since anything was set.
+    spent: bool,
+}
+
 impl Parameters {
     pub(crate) fn take_effect(&mut self) {
-        self.sizes.retain(|number, value| {
+        if self.spent {
+            self.aside = Some(std::mem::take(&mut self.now));
+        }
+        self.spent = true;
+        self.now.sizes.retain(|number, value| {
             let (_, least, most) = SIZES[*number as usize];
             let whole = *number != MAX_DIRECT_IO || value.is_multiple_of(64);
             whole && (least..=most).contains(value)
         });
     }
 
-    pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+    pub(crate) fn closed(&mut self) {
+        if let Some(set) = self.aside.take() {
+            self.now = set;
+        }
+    }
+
+    /// What is set before the next opening.
+    fn next(&mut self) -> &mut Values {
+        self.spent = false;
+        &mut self.now
     }
 
     pub(crate) fn size(&self, number: i32) -> usize {
-        let set = self.sizes.get(&number).copied();
+        let set = self.now.sizes.get(&number).copied();
         set.unwrap_or(SIZES[number as usize].0)
     }
 
     pub(crate) fn flag(&self, number: i32) -> bool {
-        let set = self.flags.get(&number).copied();
+        let set = self.now.flags.get(&number).copied();
         set.unwrap_or(ON.contains(&number))
     }
 
     pub(crate) fn text(&self, number: i32) -> String {
         let usual = if number == 0 { "ERROR" } else { "" };
-        let set = self.texts.get(&number).cloned();
+        let set = self.now.texts.get(&number).cloned();
         set.unwrap_or_else(|| usual.to_owned())
     }
 }
@@ -103,21 +126,21 @@ impl World {
     pub(crate) fn set_size(&mut self, number: i32, value: usize) -> Done {
         self.may_set()?;
         let number = self.knows_size(number)?;
-        self.parameters.sizes.insert(number, value);
+        self.parameters.next().sizes.insert(number, value);
         Ok(())
     }
 
     pub(crate) fn set_flag(&mut self, number: i32, value: bool) -> Done {
         self.may_set()?;
         let number = self.knows_flag(number)?;
-        self.parameters.flags.insert(number, value);
+        self.parameters.next().flags.insert(number, value);
         Ok(())
     }
 
     pub(crate) fn set_text(&mut self, number: i32, value: String) -> Done {
         self.may_set()?;
         let number = self.knows_text(number)?;
-        self.parameters.texts.insert(number, value);
+        self.parameters.next().texts.insert(number, value);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::cuda::Cuda;
 use crate::files::File;
 use crate::parts::Parts;
 use crate::statistics::Operation;
-use crate::world::{Done, Scripted, World, world};
+use crate::world::{Scripted, World, world};
 
 pub(crate) const BLOCK: u64 = 4096;
 const PIECE: usize = 1 << 20;
@@ -92,9 +92,10 @@ impl World {
         }
         let whole =
             u64::try_from(wanted.from).and_then(|from| Ok((from, u64::try_from(wanted.skip)?)));
-        let (from, skip) = whole.map_err(|_| Failure::Errno(libc::EINVAL))?;
+        // Recorded of 1.15 on an H200, as all that is said of it here.
+        let (from, skip) = whole.map_err(|_| Failure::Errno(code::INVALID_VALUE))?;
         let at = wanted.base.saturating_add(skip);
-        let (cuda, device) = self.place(at, wanted.len)?;
+        let (cuda, device) = self.place(wanted.base, at, wanted.len)?;
         *self.reading.entry(wanted.handle).or_default() += 1;
         let most = match self.shortening && self.below(2) == 0 {
             true => 1 + self.below(wanted.len),
@@ -111,31 +112,31 @@ impl World {
         })
     }
 
-    /// The device that a read goes to, which may.
-    fn place(&mut self, at: u64, len: usize) -> Done<(Cuda, usize)> {
-        let cuda = Cuda::loaded().ok_or(code::CUDA_DRIVER_ERROR)?;
-        let context = cuda.context()?;
+    /// The device that a read goes to, which may. No context need be current, nor the memory's; that one of another
+    /// device must not be is assumed.
+    fn place(&mut self, base: u64, at: u64, len: usize) -> Result<(Cuda, usize), Failure> {
+        let cuda = Cuda::loaded().ok_or(Failure::Code(code::CUDA_DRIVER_ERROR))?;
         let registered = self.registered(at, len.max(1));
-        let Some(device) = cuda.device_of(at) else {
+        let Some(device) = cuda.device_of(base).or_else(|| cuda.device_of(at)) else {
             self.see_freed_memory();
-            return Err(code::CUDA_POINTER_INVALID.into());
+            return Err(Failure::Code(code::CUDA_POINTER_INVALID));
         };
-        if cuda.context_of(at) != Some(context) {
-            return Err(code::CUDA_CONTEXT_MISMATCH.into());
+        if cuda.device().is_some_and(|current| current != device) {
+            return Err(Failure::Code(code::CUDA_CONTEXT_MISMATCH));
         }
         if cuda
             .device_of(at.saturating_add(len.max(1) as u64 - 1))
             .is_none()
         {
             self.complain("a read past the end of device memory");
-            return Err(code::CUDA_POINTER_RANGE.into());
+            return Err(Failure::Errno(libc::EPERM));
         }
         let within = registered.is_none_or(|(start, buffer)| {
             start <= at && at + len as u64 <= start + buffer.len as u64
         });
         match within {
             true => Ok((cuda, device)),
-            false => Err(code::INVALID_MAPPING_RANGE.into()),
+            false => Err(Failure::Code(code::INVALID_MAPPING_RANGE)),
         }
     }
 

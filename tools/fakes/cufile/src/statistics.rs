@@ -52,6 +52,8 @@ pub(crate) struct Statistics {
     pub(crate) level: i32,
     /// The level they were started at; 0 while they are not.
     counting: i32,
+    /// Whether they were stopped since the level was set.
+    stopped: bool,
     operations: [Tally; 6],
     bytes: u64,
     sizes: [u64; HISTOGRAM],
@@ -65,13 +67,20 @@ impl Statistics {
 
     pub(crate) fn stop(&mut self) {
         self.counting = 0;
+        self.stopped = true;
     }
 
     fn reset(&mut self) {
-        let (level, counting) = (self.level, self.counting);
+        let Self {
+            level,
+            counting,
+            stopped,
+            ..
+        } = *self;
         *self = Self {
             level,
             counting,
+            stopped,
             ..Self::default()
         };
     }
@@ -181,15 +190,16 @@ impl World {
             return Err(code::INVALID_VALUE.into());
         }
         self.statistics.level = level;
+        self.statistics.stopped = false;
         Ok(())
     }
 
-    /// Recorded: 5001 where the driver is not open. Documented: the level must be set before; that 5022 is
-    /// the answer where it is not is assumed.
+    /// Recorded: 5001 where the driver is not open; of 1.15 on an H200: 5030 where no level is set, or none since
+    /// they were stopped.
     pub(crate) fn start_statistics(&mut self) -> Done {
         self.needs_open()?;
-        if self.statistics.level == 0 {
-            return Err(code::INVALID_VALUE.into());
+        if self.statistics.level == 0 || self.statistics.stopped {
+            return Err(code::INTERNAL_ERROR.into());
         }
         self.statistics.counting = self.statistics.level;
         Ok(())
@@ -207,10 +217,11 @@ impl World {
         Ok(())
     }
 
-    /// What is written for a level. Documented: 5022 where that level is not enabled.
+    /// What is written for a level. Documented: 5022 where that level is not enabled. Recorded of 1.15 on an H200: it
+    /// is before they are started, and no more once they are stopped.
     pub(crate) fn statistics_of(&self, level: i32) -> Done<Vec<u64>> {
         self.needs_open()?;
-        if self.statistics.level < level {
+        if self.statistics.level < level || self.statistics.stopped {
             return Err(code::INVALID_VALUE.into());
         }
         let version = self.start.version;
