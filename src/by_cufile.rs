@@ -7,13 +7,14 @@ use crate::error::{Error, Result};
 use crate::plan::{self, Piece, Pieces};
 use crate::read::Request;
 use crate::report::{Fallback, Hindrance, Report};
-use crate::request::{Landing, Memory, Route};
-use crate::route::{Failure, buffered};
+use crate::request::{Landing, Route};
+use crate::route::{Ask, Failure, buffered};
 use crate::run::{Shore, Way, move_pieces};
 
 /// Moves the pieces; those that are left for another way, none where all are moved.
 pub(crate) fn run(
     request: &Request<'_>,
+    ask: Ask,
     pieces: &[Piece],
     shore: &Shore,
     destination: &mut DeviceSliceMut<'_>,
@@ -24,10 +25,9 @@ pub(crate) fn run(
         Ok(()) => return Ok(Pieces::new()),
         Err(error) => error,
     };
-    let named = request.named(Memory::Device(destination.ordinal()));
     match error {
-        Error::Cufile { source, .. } if named.is_none() && report.bytes == before => {
-            fall_back(request, destination.ordinal(), source.into(), report)
+        Error::Cufile { source, .. } if ask.named.is_none() && report.bytes == before => {
+            fall_back(request, ask, source.into(), report)
         }
         error => Err(error),
     }
@@ -63,14 +63,13 @@ fn read(
 
 fn fall_back(
     request: &Request<'_>,
-    ordinal: usize,
+    ask: Ask,
     hindrance: Hindrance,
     report: &mut Report,
 ) -> Result<Pieces> {
-    let cost = buffered::usable(request.ask(Memory::Device(ordinal))?);
+    let cost = buffered::usable(ask);
     let cost = cost.map_err(|reason| request.refused(Route::Buffered, reason))?;
-    report.reasons[Route::Buffered.index()] = None;
-    report.fallbacks.push(Fallback {
+    report.fell_back(Fallback {
         from: Route::Gds,
         from_engine: None,
         to: Route::Buffered,

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::both_ends::{self, Ends, Registrar};
+use crate::both_ends::{self, Ends, Preaders, Registrar};
 use crate::cuda::{Device, DeviceError, DeviceIndices, DeviceSliceMut, Gathers, Ready, Sources};
 use crate::error::{Error, Result};
 use crate::plan::{self, Cost, Pieces, Plan};
@@ -11,7 +11,7 @@ use crate::read::Request;
 use crate::report::{Engine, Fallback, Hindrance, Reason, Report, RouteUse};
 use crate::request::{Cursor, Memory, Route, RowNumbers};
 use crate::route::mapped::{self, Means, Setback};
-use crate::route::{Failure, buffered};
+use crate::route::{Ask, Failure, buffered};
 use crate::run::Shore;
 use crate::sys::{Moved, Stat};
 
@@ -25,15 +25,15 @@ pub(crate) fn engine(plan: &Plan) -> Option<Engine> {
 /// pieces that are left for another way.
 pub(crate) fn run(
     request: &Request<'_>,
+    ask: Ask,
     engine: Engine,
     shore: &Shore,
     destination: &mut DeviceSliceMut<'_>,
     report: &mut Report,
 ) -> Result<Pieces> {
-    let ordinal = destination.ordinal();
     let mut moved = Ends::default();
     let whole = destination.reborrow();
-    let done = attempt(request, engine, shore, whole, &mut moved, report);
+    let done = attempt(request, ask, engine, shore, whole, &mut moved, report);
     destination.split_to(moved.front.bytes);
     destination.split_end(moved.end.bytes);
     tell(report, engine, moved);
@@ -41,9 +41,8 @@ pub(crate) fn run(
         Ok(()) => Ok(Pieces::new()),
         Err(Setback::Failed(failure)) => Err(request.error(failure)),
         Err(Setback::Hindered(hindrance)) => {
-            let (route, cost) = other_way(request, ordinal, &hindrance)?;
-            report.reasons[route.index()] = None;
-            report.fallbacks.push(Fallback {
+            let (route, cost) = other_way(request, ask, &hindrance)?;
+            report.fell_back(Fallback {
                 from: Route::Mapped,
                 from_engine: Some(engine),
                 to: route,
@@ -71,6 +70,7 @@ fn tell(report: &mut Report, engine: Engine, moved: Ends) {
 
 fn attempt<'d>(
     request: &Request<'_>,
+    ask: Ask,
     engine: Engine,
     shore: &'d Shore,
     destination: DeviceSliceMut<'d>,
@@ -79,12 +79,11 @@ fn attempt<'d>(
 ) -> Result<(), Setback> {
     let source = request.map.source();
     let mut lane = request.runtime.lane(&shore.device)?;
-    let mut spare = both_ends::lanes(request, shore);
+    let preaders = mapped::preaders(ask);
+    let mut spare = both_ends::lanes(request, shore, preaders);
     let mut crossing = lane.begin(&shore.ready)?;
-    let ask = request.ask(Memory::Host).ok();
-    let otherwise = ask.filter(|_| request.options.engine.is_none());
     let means = Means {
-        otherwise: otherwise.map(|ask| ask.slots_bytes_a_second()),
+        otherwise: (ask.engine.is_none()).then(|| ask.slots_bytes_a_second()),
         ..means(request, &shore.device)?
     };
     let front = &mut moved.front;
@@ -95,7 +94,16 @@ fn attempt<'d>(
         let registrar = Registrar::new(means, &mut crossing);
         let lanes = (&mut **lane, others);
         let done;
-        (*moved, done) = both_ends::run(request, registrar, shore, lanes, destination, report);
+        let preaders = Preaders::of(preaders);
+        (*moved, done) = both_ends::run(
+            request,
+            preaders,
+            registrar,
+            shore,
+            lanes,
+            destination,
+            report,
+        );
         done
     } else {
         let segments = request.rows.segments(Cursor::default(), request.bytes);
@@ -244,14 +252,8 @@ fn all_there(request: &Request<'_>) -> Result<()> {
 }
 
 /// The way for what is left. A named route stays, with its other engine; a named engine has none.
-fn other_way(
-    request: &Request<'_>,
-    ordinal: usize,
-    hindrance: &Hindrance,
-) -> Result<(Route, Cost)> {
-    let to = Memory::Device(ordinal);
-    let ask = request.ask(to)?;
-    let other = match (request.options.engine, request.named(to)) {
+fn other_way(request: &Request<'_>, ask: Ask, hindrance: &Hindrance) -> Result<(Route, Cost)> {
+    let other = match (ask.engine, ask.named) {
         (Some(_), _) => None,
         (None, None) => buffered::usable(ask)
             .ok()
@@ -270,15 +272,8 @@ fn told(request: &Request<'_>, hindrance: &Hindrance) -> Error {
         return ended;
     }
     let reason = match hindrance {
-        Hindrance::Device(error) => {
-            return Error::Device {
-                path: Some(request.map.path.clone()),
-                source: error.clone(),
-            };
-        }
-        Hindrance::Cufile(error) => {
-            return request.error(error.clone().into());
-        }
+        Hindrance::Device(error) => return request.error(error.clone().into()),
+        Hindrance::Cufile(error) => return request.error(error.clone().into()),
         Hindrance::NoRoom { most } => Reason::NoRoom { most: *most },
         Hindrance::InUse => Reason::InUse,
         Hindrance::NotMapped => Reason::NotMapped,

@@ -100,11 +100,6 @@ impl Plan {
         &self.pieces
     }
 
-    /// The route that is taken; `None` where no bytes were asked for.
-    pub(crate) fn route(&self) -> Option<Route> {
-        self.pieces.first().map(|piece| piece.route)
-    }
-
     /// Bytes of the request.
     #[must_use]
     pub fn bytes(&self) -> u64 {

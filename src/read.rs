@@ -54,10 +54,9 @@ impl Request<'_> {
     }
 
     /// facts → plan.
-    pub(crate) fn plan(&self, to: Memory) -> Result<Plan> {
-        let ask = self.ask(to)?;
+    pub(crate) fn plan(&self, ask: Ask) -> Result<Plan> {
         let offers = self.offers(ask);
-        let mut plan = plan::plan(self.rows, self.bytes, self.named(to), &offers)
+        let mut plan = plan::plan(self.rows, self.bytes, ask.named, &offers)
             .map_err(|(route, reason)| self.refused(route, reason))?;
         plan.not_in_place = self.not_in_place(ask, &plan, &offers);
         Ok(plan)
@@ -72,13 +71,7 @@ impl Request<'_> {
         Some(match mapped::usable_in_place(ask) {
             Err(reason) => reason,
             Ok(_) if self.options.engine.is_some() => Reason::OtherEngine,
-            Ok(_)
-                if self
-                    .named(ask.to)
-                    .is_some_and(|named| named != Route::Mapped) =>
-            {
-                Reason::AnotherNamed
-            }
+            Ok(_) if ask.named.is_some_and(|named| named != Route::Mapped) => Reason::AnotherNamed,
             Ok(dearer) => Reason::Slower {
                 nanoseconds: dearer.nanoseconds,
                 taken_nanoseconds: offers[piece.route.index()].map_or(0, |cost| cost.nanoseconds),
@@ -97,6 +90,7 @@ impl Request<'_> {
     /// What routes are asked.
     pub(crate) fn ask(&self, to: Memory) -> Result<Ask> {
         let settings = self.runtime.settings();
+        let named = self.named(to);
         // Not the setting, which may ask the system each time.
         let most = self.runtime.workers().limit();
         let workers = self.options.workers.unwrap_or(most).min(most);
@@ -106,16 +100,16 @@ impl Request<'_> {
             mapped: self.map.mapping.is_some(),
             stale: self.map.may_be_stale(),
             to,
-            direct: (self.named(to) == Some(Route::Direct)).then(|| self.direct()),
+            direct: (named == Some(Route::Direct)).then(|| self.direct()),
             gds: match to {
                 Memory::Host => None,
-                Memory::Device(_) => Some(self.gds(to)?),
+                Memory::Device(_) => Some(self.gds(named)?),
             },
             in_place: match to {
                 Memory::Host => None,
                 Memory::Device(ordinal) => Some(self.in_place(ordinal)?),
             },
-            named: self.named(to),
+            named,
             engine: self.options.engine,
             workers: workers as u64,
             piece_bytes: settings.piece_bytes(),
@@ -141,18 +135,18 @@ impl Request<'_> {
 
     /// What cuFile would be asked for, or why it is not. Where it is named, and its driver cannot be opened, that is
     /// the error.
-    fn gds(&self, to: Memory) -> Result<Result<Tasks, Reason>> {
+    fn gds(&self, named: Option<Route>) -> Result<Result<Tasks, Reason>> {
         let settings = self.runtime.settings();
         if settings.gds() == Gds::Off {
             return Ok(Err(Reason::GdsOff));
         }
-        let named = self.named(to) == Some(Route::Gds);
-        if let Some(reason) = (!named).then(|| self.gds_not_worth()).flatten() {
-            return Ok(Err(reason));
-        }
         let version = match named {
-            true => Some(self.cufile()?.version()),
-            false => None,
+            Some(Route::Gds) => Some(self.cufile()?.version()),
+            Some(_) => return Ok(Err(Reason::AnotherNamed)),
+            None => match self.gds_not_worth() {
+                Some(reason) => return Ok(Err(reason)),
+                None => None,
+            },
         };
         let hazard = self.runtime.facts().gds_hazard(&self.map.file, version);
         if let Some(hazard) = hazard {
@@ -260,7 +254,8 @@ impl Request<'_> {
                 destination: destination.len(),
             });
         }
-        let plan = self.plan(destination.memory())?;
+        let ask = self.ask(destination.memory())?;
+        let plan = self.plan(ask)?;
         let mut report = Report {
             rows: self.rows.count() as u64,
             reasons: plan.reasons,
@@ -272,7 +267,7 @@ impl Request<'_> {
                 .flatten(),
             ..Report::default()
         };
-        run::run(self, &plan, destination, &mut report)?;
+        run::run(self, ask, &plan, destination, &mut report)?;
         report.elapsed = begun.elapsed();
         Ok(report)
     }

@@ -406,6 +406,11 @@ impl Report {
         self.reasons[route.index()]
     }
 
+    pub(crate) fn fell_back(&mut self, fallback: Fallback) {
+        self.reasons[fallback.to.index()] = None;
+        self.fallbacks.push(fallback);
+    }
+
     pub(crate) fn add(&mut self, route: Route, moved: RouteUse) {
         let of_engine = moved
             .engine

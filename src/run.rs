@@ -14,46 +14,45 @@ use crate::range::ByteRange;
 use crate::read::Request;
 use crate::report::{Engine, Report, RouteUse};
 use crate::request::{Landing, Route};
-use crate::route::{Failure, buffered, direct, gds, mapped};
+use crate::route::{Ask, Failure, buffered, direct, gds, mapped};
 use crate::sys::{HostSliceMut, Moved, StorageReads};
 
 /// Moves what was asked for, as planned.
 pub(crate) fn run(
     request: &Request<'_>,
+    ask: Ask,
     plan: &Plan,
-    mut destination: Landing<'_>,
+    destination: Landing<'_>,
     report: &mut Report,
 ) -> Result<()> {
     report.storage_read_bytes = request.options.measure.then_some(0);
-    if plan.pieces().is_empty() {
+    let pieces = plan.pieces();
+    if pieces.is_empty() {
         return Ok(());
     }
-    let shore = match &destination {
-        Landing::Host(_) => None,
-        Landing::Device(slice) => {
-            let shore = Shore::of(request, slice);
-            Some(shore.map_err(|error| request.error(error.into()))?)
-        }
+    let mut slice = match destination {
+        Landing::Device(slice) => slice,
+        host => return move_pieces(request, pieces, Way::Host, host, report),
     };
-    let (Some(engine), Some(shore), Landing::Device(slice)) =
-        (in_place::engine(plan), &shore, &mut destination)
-    else {
-        if let (Some(Route::Gds), Some(shore), Landing::Device(slice)) =
-            (plan.route(), &shore, &mut destination)
-        {
-            let left = by_cufile::run(request, plan.pieces(), shore, slice, report)?;
-            return move_pieces(request, &left, Way::Slots(shore), destination, report);
-        }
-        let way = shore.as_ref().map_or(Way::Host, Way::Slots);
-        return move_pieces(request, plan.pieces(), way, destination, report);
+    let shore = Shore::of(request, &slice).map_err(|error| request.error(error.into()))?;
+    let left = if let Some(engine) = in_place::engine(plan) {
+        let meter = Meter::begin(request);
+        let left = in_place::run(request, ask, engine, &shore, &mut slice, report)?;
+        meter.end(report);
+        Some(left)
+    } else if pieces[0].route == Route::Gds {
+        Some(by_cufile::run(
+            request, ask, pieces, &shore, &mut slice, report,
+        )?)
+    } else {
+        None
     };
-    let meter = Meter::begin(request);
-    let left = in_place::run(request, engine, shore, slice, report)?;
-    meter.end(report);
-    if left.is_empty() {
+    let pieces = left.as_deref().unwrap_or(pieces);
+    if pieces.is_empty() {
         return Ok(());
     }
-    move_pieces(request, &left, Way::Slots(shore), destination, report)
+    let destination = Landing::Device(slice);
+    move_pieces(request, pieces, Way::Slots(&shore), destination, report)
 }
 
 /// How threads bring pieces into the destination.

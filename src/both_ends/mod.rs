@@ -15,8 +15,8 @@ use crate::cuda::{Crossing, DeviceSliceMut, Ferry, Lane};
 use crate::pool::Lent;
 use crate::read::Request;
 use crate::report::Report;
-use crate::request::{Cursor, Memory};
-use crate::route::mapped::{self, Means, Setback};
+use crate::request::Cursor;
+use crate::route::mapped::{Means, Setback};
 use crate::route::{Failure, all_there, buffered};
 use crate::run::Shore;
 use crate::sys::{HostSliceMut, Moved};
@@ -44,15 +44,13 @@ const LANES_EACH: u64 = 2;
 
 /// Lanes for the threads that are to pread: none where one thread does it all, and fewer where it would have to wait
 /// for one.
-pub(crate) fn lanes<'r>(request: &'r Request<'_>, shore: &Shore) -> Vec<Lent<'r, Lane>> {
-    let preaders = preaders(request, shore);
+pub(crate) fn lanes<'r>(
+    request: &'r Request<'_>,
+    shore: &Shore,
+    preaders: u64,
+) -> Vec<Lent<'r, Lane>> {
     let spare = || request.runtime.spare_lane(&shore.device);
     (0..preaders * LANES_EACH).map_while(|_| spare()).collect()
-}
-
-fn preaders(request: &Request<'_>, shore: &Shore) -> u64 {
-    let ask = request.ask(Memory::Device(shore.device.ordinal()));
-    ask.map_or(0, mapped::preaders)
 }
 
 /// What the thread that registers has.
@@ -70,41 +68,23 @@ impl<'m, 'c, 'd> Registrar<'m, 'c, 'd> {
 }
 
 /// The threads that pread, and how.
-struct Preaders<'p> {
-    count: usize,
+pub(crate) struct Preaders<'p> {
+    count: u64,
     fill: &'p Fill<'p>,
+}
+
+impl Preaders<'_> {
+    pub(crate) fn of(count: u64) -> Self {
+        Self {
+            count,
+            fill: &pread,
+        }
+    }
 }
 
 /// Fills a slot with the bytes of the rows from a place on.
 type Fill<'f> =
     dyn Fn(&Request<'_>, Cursor, HostSliceMut<'_>, &mut Moved) -> Result<(), Failure> + Sync + 'f;
-
-/// Moves the bytes, with the slots of these lanes; where that is hindered, those between both ends are left.
-pub(crate) fn run<'d>(
-    request: &Request<'_>,
-    registrar: Registrar<'_, '_, 'd>,
-    shore: &'d Shore,
-    (lane, others): (&mut Lane, &mut [Lent<'_, Lane>]),
-    destination: DeviceSliceMut<'d>,
-    report: &mut Report,
-) -> (Ends, Result<(), Setback>) {
-    let lanes = (lane, others);
-    let most = lanes.1.len() + 1;
-    let count = usize::try_from(preaders(request, shore)).unwrap_or(most);
-    let preaders = Preaders {
-        count: count.min(most),
-        fill: &pread,
-    };
-    run_by(
-        preaders,
-        request,
-        registrar,
-        shore,
-        lanes,
-        destination,
-        report,
-    )
-}
 
 fn pread(
     request: &Request<'_>,
@@ -116,15 +96,18 @@ fn pread(
     buffered::run(request.map.source(), segments, slot, moved)
 }
 
-fn run_by<'d>(
-    preaders: Preaders<'_>,
+/// Moves the bytes, with the slots of these lanes; where that is hindered, those between both ends are left.
+pub(crate) fn run<'d>(
     request: &Request<'_>,
+    preaders: Preaders<'_>,
     registrar: Registrar<'_, '_, 'd>,
     shore: &'d Shore,
     (lane, others): (&mut Lane, &mut [Lent<'_, Lane>]),
     destination: DeviceSliceMut<'d>,
     report: &mut Report,
 ) -> (Ends, Result<(), Setback>) {
+    let lanes = others.len() + 1;
+    let count = usize::try_from(preaders.count).map_or(lanes, |count| count.min(lanes));
     let others = others.iter_mut().map(|other| &mut **other);
     let (ferry, slots) = match Ferry::begin(lane, others, &shore.ready) {
         Ok(begun) => begun,
@@ -141,7 +124,7 @@ fn run_by<'d>(
         fill: preaders.fill,
     };
     let workers = request.runtime.workers();
-    workers.share(1 + preaders.count, &|| meeting.work());
+    workers.share(1 + count, &|| meeting.work());
     let between = meeting.between.into_inner();
     let between = between.unwrap_or_else(PoisonError::into_inner);
     (between.moved, outcome(request, between))

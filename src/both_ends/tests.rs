@@ -48,9 +48,9 @@ fn read(fill: &Fill<'_>) -> (thread::Result<Outcome>, Vec<u8>) {
         let registrar = Registrar::new(means, &mut crossing);
         let mut report = Report::default();
         let preaders = Preaders { count: 2, fill };
-        run_by(
-            preaders,
+        run(
             &request,
+            preaders,
             registrar,
             &shore,
             (first, others),

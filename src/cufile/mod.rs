@@ -40,7 +40,8 @@ pub use proof::{CufileCounters, CufileReads};
 pub use properties::CufileProperties;
 
 /// cuFile, with its driver open. Cheap to clone; the driver is closed when the last clone is gone, that of the
-/// [`Runtime`](crate::Runtime) among them. From [`Runtime::cufile`](crate::Runtime::cufile).
+/// [`Runtime`](crate::Runtime) among them. From [`Runtime::cufile`](crate::Runtime::cufile). The global runtime lives as
+/// long as the process and so leaves it open at its end; a runtime of one's own closes it.
 ///
 /// ```no_run
 /// let cufile = gpumap::Runtime::global()?.cufile()?;

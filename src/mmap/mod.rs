@@ -491,8 +491,8 @@ impl Mmap {
         options: ReadOptions,
     ) -> Result<Plan> {
         let range = self.resolve(range)?;
-        self.request(Rows::One(range), range.len(), options)
-            .plan(memory)
+        let request = self.request(Rows::One(range), range.len(), options);
+        request.plan(request.ask(memory)?)
     }
 
     /// What [`gather_with`](Self::gather_with) would do to read into host memory, without doing it.
@@ -514,7 +514,8 @@ impl Mmap {
         options: ReadOptions,
     ) -> Result<Plan> {
         let (rows, bytes) = Rows::gather(rows, self.len(), self.path())?;
-        self.request(rows, bytes, options).plan(memory)
+        let request = self.request(rows, bytes, options);
+        request.plan(request.ask(memory)?)
     }
 
     /// The mapped bytes as a slice.
