@@ -8,6 +8,7 @@ use std::thread::Thread;
 
 use gpumap::{Error, Mmap, Pending, ReadOptions, Route};
 
+use crate::child::{in_child, this_test};
 use crate::scene::{MIB, Scene, host_routes, pread, runtime};
 
 const LEN: u64 = 20 * MIB + 77;
@@ -82,31 +83,42 @@ fn at_the_bound_the_next_is_refused_until_one_is_done() {
     }
 }
 
+/// In a process of its own, whose threads are this test's.
 #[test]
 fn many_at_once_by_few_threads() {
-    let scene = Scene::new();
-    let map = map(
-        &scene,
-        &[("GPUMAP_WORKERS", "3"), ("GPUMAP_PIECE", "64KiB")],
-    );
-    let pending: Vec<Pending<Vec<u8>>> = (0..60u64)
-        .map(|n| {
-            map.submit(n * 1000..n * 1000 + 300_000, vec![0; 300_000])
-                .unwrap()
-        })
-        .collect();
+    let make = || {
+        let scene = Scene::new();
+        let path = scene.warm_file("many", LEN);
+        (scene, path)
+    };
+    in_child(this_test!(), make, |path| {
+        let rt = runtime(&[("GPUMAP_WORKERS", "3"), ("GPUMAP_PIECE", "64KiB")]);
+        let map = rt.open(path).unwrap();
+        let pending: Vec<Pending<Vec<u8>>> = (0..60u64)
+            .map(|n| {
+                map.submit(n * 1000..n * 1000 + 300_000, vec![0; 300_000])
+                    .unwrap()
+            })
+            .collect();
+        // A thread has its name a moment after it has begun.
+        assert!(workers() <= 3, "a thread for each read");
+        for (n, pending) in (0..).zip(pending) {
+            let (report, bytes) = pending.wait();
+            report.unwrap();
+            assert!(bytes == pread(path, n * 1000, 300_000), "{n}");
+        }
+        assert!((1..=3).contains(&workers()), "they are parked");
+    });
+}
+
+/// Threads of this process that a runtime keeps.
+fn workers() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = threads.map(|task| std::fs::read_to_string(task.path().join("comm")));
     let workers = names
         .flatten()
         .filter(|name| name.starts_with("gpumap-worker"));
-    // Those of other tests that run meanwhile among them.
-    assert!(workers.count() < 60, "a thread for each read");
-    for (n, pending) in (0..).zip(pending) {
-        let (report, bytes) = pending.wait();
-        report.unwrap();
-        assert!(bytes == pread(map.path(), n * 1000, 300_000), "{n}");
-    }
+    workers.count()
 }
 
 #[test]
