@@ -220,14 +220,14 @@ pub(crate) static ALL: &[Case] = &[
     },
     Case {
         name: "kvikio-cold-in-order",
-        what: "2 GiB cold, in order, 4 workers, route direct, into device memory",
+        what: "2 GiB cold, in order, 4 or 16 workers, route direct, into device memory",
         peer: "KvikIO, best of 10 configurations",
         target: Target::Ratio(1.20),
-        run: |scene, pairs, _| kvikio::cold_in_order(scene, pairs, 4),
+        run: |scene, pairs, _| kvikio::cold_in_order(scene, pairs),
     },
     Case {
         name: "kvikio-cold-cufile",
-        what: "2 GiB cold, in order, 8 workers, route gds, into device memory",
+        what: "2 GiB cold, in order, 4, 8 or 16 workers, route gds, into device memory",
         peer: "KvikIO by cuFile, best of 4, 8 and 16 threads",
         target: Target::Ratio(0.95),
         run: |scene, pairs, _| kvikio::cold_by_cufile(scene, pairs),
