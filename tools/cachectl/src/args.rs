@@ -335,7 +335,7 @@ pub(crate) struct PathsArgs {
     /// Bytes to read, from the start of the file; all of a smaller one
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "1G")]
     pub(crate) size: u64,
-    /// Write what somebody needs who is to look at it into this file: facts, runs, nvidia-fs's counters,
+    /// Write what somebody needs who is to look at it into this new file: facts, runs, nvidia-fs's counters,
     /// cuFile's settings and its log, as plain text
     #[arg(long, value_name = "FILE")]
     pub(crate) bundle: Option<PathBuf>,

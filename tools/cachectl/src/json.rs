@@ -589,7 +589,7 @@ pub struct PathsTotalRecord {
     pub mend: Option<String>,
     /// What it comes to, in words.
     pub conclusions: Vec<String>,
-    /// What went wrong where no run was tried.
+    /// What went wrong: no run was tried, or the bundle cannot be written.
     pub error: Option<String>,
 }
 

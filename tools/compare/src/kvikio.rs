@@ -284,7 +284,8 @@ fn our_best(
             best = Some((seconds, map));
         }
     }
-    best.map(|(_, map)| map).ok_or_else(|| "no number of workers was tried".into())
+    best.map(|(_, map)| map)
+        .ok_or_else(|| "no number of workers was tried".into())
 }
 
 /// Random rows of 4 KiB, cached, the same on both sides.

@@ -1,7 +1,8 @@
 //! One file of plain text, to be sent to somebody who is to look at it.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use gpumap::facts;
@@ -67,12 +68,32 @@ impl Bundle {
         self.section(&format!("cufile.log {run}"), &text[from..]);
     }
 
+    /// Into a file of its own: nothing is overwritten, least of all the file that is read.
     pub(super) fn write(&self, path: &Path) -> Result<(), String> {
-        fs::write(path, &self.0).map_err(|error| {
-            let path = path.display();
-            format!("{path}: write failed: {error}; name a file in a folder that can be written to")
-        })
+        let written = File::create_new(path).and_then(|mut file| file.write_all(self.0.as_bytes()));
+        written.map_err(|error| not_made(path, &error))
     }
+}
+
+/// Asked before the runs, which take their time. Leaves nothing behind.
+pub(super) fn can_be_made(path: &Path) -> Result<(), String> {
+    let there = fs::symlink_metadata(path).is_ok();
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let tried = match there {
+        true => Err(io::ErrorKind::AlreadyExists.into()),
+        false => tempfile::tempfile_in(folder.unwrap_or(Path::new("."))),
+    };
+    tried.map(drop).map_err(|error| not_made(path, &error))
+}
+
+fn not_made(path: &Path, error: &io::Error) -> String {
+    let next = match error.kind() {
+        io::ErrorKind::AlreadyExists => "name a new file, as nothing is overwritten",
+        io::ErrorKind::StorageFull => "give it room, or name a file elsewhere",
+        _ => "name a file in a folder that is there and can be written to",
+    };
+    let path = path.display();
+    format!("{path}: the bundle cannot be written: {error}; {next}")
 }
 
 /// What nvidia-fs tells of itself now.

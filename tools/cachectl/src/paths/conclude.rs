@@ -1,6 +1,6 @@
 //! Runs → what they come to, in words. Pure.
 
-use crate::json::{PathRecord, PathsTotalRecord};
+use crate::json::{CufileRecord, PathRecord, PathsTotalRecord};
 use crate::{out, units};
 
 /// What the facts let expect: its value, evidence and what to change.
@@ -16,9 +16,10 @@ pub(super) fn conclude(runs: &[PathRecord], expected: Expected) -> PathsTotalRec
     let gds = of("gds");
     let accelerated = gds.and_then(accelerated);
     let mut conclusions = Vec::new();
-    conclusions.extend(gds.map(verdict));
+    let verdict = gds.map(verdict);
+    conclusions.extend(verdict.clone());
     if accelerated != Some(true) {
-        conclusions.extend(why(&expected));
+        conclusions.extend(why(&expected, &verdict.unwrap_or_default()));
     }
     conclusions.extend(of("gds_compat").filter(done).and_then(still_accelerated));
     let others = [
@@ -82,12 +83,12 @@ fn verdict(gds: &PathRecord) -> String {
     }
 }
 
+fn counted(run: &PathRecord) -> Option<&CufileRecord> {
+    run.report.as_ref()?.cufile.as_ref()
+}
+
 fn nobody_tells(gds: &PathRecord) -> String {
-    let counted = gds
-        .report
-        .as_ref()
-        .and_then(|report| report.cufile.as_ref());
-    match counted {
+    match counted(gds) {
         None => "nobody counted which path the bytes took: cuFile does since 1.15, and nvidia-fs where it is told to \
                  (rw_stats_enabled)"
             .to_owned(),
@@ -95,26 +96,36 @@ fn nobody_tells(gds: &PathRecord) -> String {
             "nvidia-fs counted {} of the whole machine meanwhile, others' perhaps among them",
             out::counted(counted.nvfs, "read")
         ),
-        Some(_) => "reads of others may have been counted too".to_owned(),
+        Some(counted) if counted.others_possible => {
+            "reads of others may have been counted too".to_owned()
+        }
+        Some(_) => "cuFile's counters show none of its reads on any path; what it says of them is in its log (--bundle)"
+            .to_owned(),
     }
 }
 
-fn by(gds: &PathRecord) -> &'static str {
-    match gds.cufile_path.as_deref() {
-        Some("p2p") => "by the kernel's PCI peer-to-peer",
-        Some("nvfs") => "by nvidia-fs",
-        _ => "save for ends that are not aligned",
-    }
+fn by(gds: &PathRecord) -> String {
+    let counted = counted(gds);
+    let took = |reads: Option<u64>| reads.is_some_and(|reads| reads > 0);
+    let p2p = took(counted.and_then(|it| it.p2p)).then_some("the kernel's PCI peer-to-peer");
+    let nvfs = took(counted.map(|it| it.nvfs)).then_some("nvidia-fs");
+    let carriers: Vec<_> = p2p.into_iter().chain(nvfs).collect();
+    let ends = match took(counted.and_then(|it| it.posix)) {
+        true => ", save for ends that are not aligned",
+        false => "",
+    };
+    format!("by {}{ends}", carriers.join(" and "))
 }
 
-fn why(expected: &Expected) -> Vec<String> {
+/// What the verdict has said already is not said again.
+fn why(expected: &Expected, verdict: &str) -> Vec<String> {
+    let news = |it: &&String| !verdict.contains(it.as_str());
     let value = expected.value.as_deref().unwrap_or("unknown");
-    let expected_is = format!("expected by the facts: {value} ({})", expected.evidence);
-    let mend = expected
-        .mend
-        .as_ref()
-        .map(|mend| format!("to mend it: {mend}"));
-    std::iter::once(expected_is).chain(mend).collect()
+    let evidence = Some(&expected.evidence).filter(news);
+    let evidence = evidence.map(|it| format!("expected by the facts: {value} ({it})"));
+    let mend = expected.mend.as_ref().filter(news);
+    let mend = mend.map(|it| format!("to mend it: {it}"));
+    evidence.into_iter().chain(mend).collect()
 }
 
 fn still_accelerated(compat: &PathRecord) -> Option<String> {
@@ -165,7 +176,7 @@ pub(super) fn operations(run: &PathRecord) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::{CufileRecord, ReportRecord, RouteRecord};
+    use crate::json::{ReportRecord, RouteRecord};
 
     fn run(name: &str, speed: f64, accelerated: Option<bool>) -> PathRecord {
         let used = RouteRecord {
@@ -252,6 +263,56 @@ mod tests {
             machine.contains("counted 7 reads of the whole machine"),
             "{machine}"
         );
+    }
+
+    /// A run by cuFile that counted these reads by p2p, nvfs and posix.
+    fn counted_as(paths: [u64; 3], others_possible: bool, accelerated: Option<bool>) -> String {
+        let mut gds = run("gds", 1e9, accelerated);
+        gds.cufile_path = Some("mixed".to_owned());
+        gds.report.as_mut().unwrap().cufile = Some(CufileRecord {
+            counted_by: "cufile".to_owned(),
+            p2p: Some(paths[0]),
+            nvfs: paths[1],
+            posix: Some(paths[2]),
+            others_possible,
+            ..CufileRecord::default()
+        });
+        said(&[gds]).1
+    }
+
+    #[test]
+    fn who_carried_the_reads_is_told_beside_their_ends() {
+        for (paths, by) in [
+            ([0, 5, 1], "by nvidia-fs, save for ends"),
+            ([5, 0, 0], "by the kernel's PCI peer-to-peer"),
+            ([1, 1, 0], "by the kernel's PCI peer-to-peer and nvidia-fs"),
+        ] {
+            let words = counted_as(paths, false, Some(true));
+            assert!(words.contains(by), "{words}");
+            assert_eq!(words.contains("ends"), paths[2] > 0, "{words}");
+        }
+    }
+
+    #[test]
+    fn reads_of_others_are_blamed_only_where_there_may_be_any() {
+        let silent = counted_as([0, 0, 0], false, None);
+        assert!(
+            silent.contains("unknown; cuFile's counters show none"),
+            "{silent}"
+        );
+        assert!(!silent.contains("others"), "{silent}");
+        let others = counted_as([0, 2, 0], true, None);
+        assert!(others.contains("reads of others"), "{others}");
+    }
+
+    #[test]
+    fn what_the_verdict_says_is_not_said_again() {
+        let refused = PathRecord {
+            refused: Some("seen there; load it".to_owned()),
+            ..run("gds", 1e9, None)
+        };
+        let (_, words) = said(&[refused]);
+        assert_eq!(words.lines().count(), 1, "{words}");
     }
 
     #[test]

@@ -27,17 +27,15 @@ pub(crate) fn run(args: &PathsArgs, runtime: &Runtime, out: &Out) -> Outcome {
         destination: args.to.to_string(),
         ..PathsTotalRecord::default()
     };
-    match all(args, runtime, &mut total, out) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            if !out.json() {
-                out.problem(&error);
-            }
-            total.error = Some(error);
-            out.record(total);
-            Outcome::Failed
+    let done = all(args, runtime, &mut total, out);
+    if let Err(error) = &done {
+        if !out.json() {
+            out.problem(error);
         }
+        total.error = Some(error.clone());
     }
+    out.record(total);
+    done.unwrap_or(Outcome::Failed)
 }
 
 fn all(
@@ -47,6 +45,9 @@ fn all(
     out: &Out,
 ) -> Result<Outcome, String> {
     let (len, expected) = look(args, runtime)?;
+    if let Some(path) = &args.bundle {
+        bundle::can_be_made(path)?;
+    }
     let logs = args.bundle.as_ref().map(|_| tempfile::tempdir());
     let logs = logs
         .transpose()
@@ -57,7 +58,7 @@ fn all(
     let mut records = Vec::new();
     for run in &RUNS {
         let record = child::run(run, args, len, log(run.name).as_deref());
-        table::row(&record, records.last(), out);
+        table::row(&record, &records, out);
         out.record(record.clone());
         records.push(record);
     }
@@ -68,7 +69,6 @@ fn all(
         ..concluded
     };
     table::foot(total, out);
-    out.record(total.clone());
     if let (Some(path), Some(logs)) = (&args.bundle, &logs) {
         let mut bundle = bundle(args, &records, total, logs.path());
         bundle.section("nvidia-fs before", &nvidia_fs);

@@ -1,7 +1,7 @@
 //! One run, in the process that was started for it.
 
 use gpumap::sample::{self, Void};
-use gpumap::{CufileError, Error, Mmap, ReadOptions, Route, Runtime, Settings};
+use gpumap::{CufileError, Error, Mmap, ReadOptions, Reason, Route, Runtime, Settings};
 
 use crate::args::PathsRunArgs;
 use crate::json::{CufileRecord, Name, PathRecord};
@@ -49,16 +49,24 @@ impl From<Error> for Problem {
     }
 }
 
-/// What the first read answers: after it, whatever fails is no refusal any more.
+/// What the first read answers: after it, whatever fails is no refusal any more. Here nobody can take another route,
+/// so that is no next step.
 fn of_first(error: Error) -> Problem {
-    let told = words::of(&error);
-    match error {
+    match &error {
+        Error::Route { path, reason, .. } => {
+            let next = match reason {
+                Reason::GdsOff => "; set it to auto, or unset it",
+                _ => "",
+            };
+            let (path, why) = (path.display(), words::reason_of(*reason));
+            Problem::Refused(format!("{path}: {why}{next}"))
+        }
         Error::Cufile {
             source: CufileError::System { .. },
             ..
-        } => Problem::Failed(told),
-        Error::Route { .. } | Error::Cufile { .. } => Problem::Refused(told),
-        _ => Problem::Failed(told),
+        } => error.into(),
+        Error::Cufile { .. } => Problem::Refused(words::of(&error)),
+        _ => error.into(),
     }
 }
 
@@ -129,6 +137,7 @@ fn path(counted: &CufileRecord) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpumap::facts::GdsHazard;
 
     #[test]
     fn a_failing_disk_is_no_refusal() {
@@ -141,6 +150,25 @@ mod tests {
         assert!(refused(CufileError::Off));
         let call = "cuFileRead";
         assert!(!refused(CufileError::System { call, errno: 5 }));
+    }
+
+    #[test]
+    fn a_route_that_is_refused_says_what_helps_here() {
+        let refused = |reason| {
+            let (path, route) = ("a".into(), Route::Gds);
+            match of_first(Error::Route {
+                path,
+                route,
+                reason,
+            }) {
+                Problem::Refused(why) => why,
+                Problem::Failed(why) => panic!("{why}"),
+            }
+        };
+        let off = refused(Reason::GdsOff);
+        assert!(off.starts_with("a: ") && off.ends_with("unset it"), "{off}");
+        let hazard = GdsHazard::NoUdev;
+        assert_eq!(refused(Reason::Gds(hazard)), format!("a: {hazard}"));
     }
 
     #[test]

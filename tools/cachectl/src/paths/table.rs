@@ -32,8 +32,8 @@ fn line(out: &Out, [run, route, path, requests, operations, speed, cold]: [&str;
     ));
 }
 
-/// What is wrong with it is told once where the run before had the same.
-pub(super) fn row(run: &PathRecord, before: Option<&PathRecord>, out: &Out) {
+/// What is wrong with it is told once where a run before had the same.
+pub(super) fn row(run: &PathRecord, before: &[PathRecord], out: &Out) {
     let report = run.report.as_ref();
     let by_cufile = run.route.as_deref() == Some("gds");
     let path = run.cufile_path.as_deref();
@@ -56,7 +56,7 @@ pub(super) fn row(run: &PathRecord, before: Option<&PathRecord>, out: &Out) {
     );
     for (what, of) in NOTES {
         if let Some(why) = of(run) {
-            let same = before.is_some_and(|before| of(before) == of(run));
+            let same = before.iter().any(|before| of(before) == Some(why));
             let why = if same {
                 "for the same reason".into()
             } else {

@@ -303,8 +303,44 @@ fn the_bundle_has_everything_in_its_sections_and_nothing_of_the_environment() {
         let name = named.split_whitespace().next().unwrap();
         assert!(head.contains(name), "{name}: {head}");
     }
-    let nowhere = say(&scene, &[], "paths a --bundle none/sent.txt").unwrap();
-    assert!(nowhere.ends(2).err.contains("none/sent.txt"));
+}
+
+#[test]
+fn a_bundle_overwrites_nothing_and_is_refused_before_the_runs() {
+    let scene = scene(None);
+    let bytes = fs::read(scene.path("a")).unwrap();
+    std::os::unix::fs::symlink("nowhere", scene.path("link")).unwrap();
+    for (path, next) in [
+        ("a", "name a new file"),
+        ("link", "name a new file"),
+        ("libraries", "name a new file"),
+        ("none/sent.txt", "name a file in a folder"),
+    ] {
+        let mut command = scene.command(["paths", "a", "--json", "--bundle", path]);
+        command.env("CUDA_VISIBLE_DEVICES", "0");
+        command.env("LD_LIBRARY_PATH", scene.path("libraries"));
+        let (runs, total) = told(&answer(&mut command).ends(2));
+        assert!(runs.is_empty());
+        let error = total.error.unwrap();
+        assert!(
+            error.starts_with(&format!("{path}: ")) && error.contains(next),
+            "{error}"
+        );
+    }
+    assert_eq!(fs::read(scene.path("a")).unwrap(), bytes);
+}
+
+#[test]
+fn what_refuses_all_runs_is_said_twice_at_most() {
+    let scene = scene(None);
+    let Some(answer) = say(&scene, &[("GPUMAP_GDS", "off")], "paths a") else {
+        return;
+    };
+    let off = answer.ends(1).out;
+    // With the first run, and in the conclusion.
+    assert_eq!(off.matches("GPUMAP_GDS=off").count(), 2, "{off}");
+    assert_eq!(off.matches("for the same reason").count(), 3, "{off}");
+    assert!(!off.contains("name another route"), "{off}");
 }
 
 #[test]
