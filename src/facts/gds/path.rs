@@ -421,16 +421,10 @@ mod tests {
     fn a_hazard_is_told_before_all_else() {
         let ready = setup(Some("nvme: 1\n"), P2P);
         let told_by = "/dev/dxg";
-        let found = path(
-            &nvme(),
-            &device(None),
-            &ready,
-            Some(GdsHazard::Wsl { told_by }),
-        );
-        assert_eq!(
-            (found.value, &*found.evidence),
-            (Some(GdsPath::Unsafe), told_by)
-        );
+        let wsl = GdsHazard::Wsl { told_by };
+        let found = path(&nvme(), &device(None), &ready, Some(wsl));
+        assert_eq!(found.value, Some(GdsPath::Unsafe));
+        assert_eq!(found.evidence, wsl.evidence());
         let mut file = nvme();
         file.gds_file_safe = gds::safe(Some(GdsHazard::NoUdev), "");
         let found = of(&file, &ready);
