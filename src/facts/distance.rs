@@ -156,7 +156,7 @@ mod tests {
 
     fn raid(names: &[&str]) -> Fact<Storage> {
         let disk = |name: &&str| Storage::without_disk(name, StorageKind::Nvme);
-        let mut raid = Storage::without_disk("md0", StorageKind::Raid);
+        let mut raid = Storage::without_disk("md0", StorageKind::Raid { level: None });
         raid.below = names.iter().map(disk).collect();
         Fact::known(raid, "asked")
     }

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn every_layer_counts_once() {
         let vda = || disk("vda", StorageKind::Virtual, Vec::new());
-        let raid = disk("md0", StorageKind::Raid, vec![vda(), vda()]);
+        let raid = disk("md0", StorageKind::Raid { level: None }, vec![vda(), vda()]);
         let host = LowerCache::Host {
             device: "vda".to_owned(),
         };

@@ -113,7 +113,8 @@ pub fn device(device: &Device) -> DeviceFacts {
 /// ```
 #[must_use]
 pub fn gds() -> GdsFacts {
-    gds::of(&Tree::system(), &|name| std::env::var(name).ok())
+    let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+    gds::of(&Tree::system(), &variable)
 }
 
 /// What lies between the storage of a file and a device.

@@ -42,7 +42,10 @@ pub enum StorageKind {
         name: String,
     },
     /// RAID by software (md).
-    Raid,
+    Raid {
+        /// Its level, such as `raid1`; `None` where unknown.
+        level: Option<String>,
+    },
     /// NVMe.
     Nvme,
     /// A virtual machine's disk, by virtio, Xen or Hyper-V.
@@ -75,7 +78,7 @@ impl StorageKind {
             Self::Partition => "partition",
             Self::Loop { .. } => "loop device",
             Self::DeviceMapper { .. } => "device mapper",
-            Self::Raid => "md",
+            Self::Raid { .. } => "md",
             Self::Nvme => "nvme",
             Self::Virtual => "virtual disk",
             Self::Scsi => "scsi/ata",
@@ -104,7 +107,7 @@ impl fmt::Display for StorageKind {
                 };
                 write!(f, " of {}{direct}", file.display())
             }
-            Self::DeviceMapper { name } => write!(f, " {name}"),
+            Self::DeviceMapper { name } | Self::Raid { level: Some(name) } => write!(f, " {name}"),
             _ => Ok(()),
         }
     }
@@ -204,7 +207,12 @@ fn kind(tree: &Tree, folder: &Path, name: &str) -> StorageKind {
         return StorageKind::Virtual;
     }
     let kinds = [
-        ("md", StorageKind::Raid),
+        (
+            "md",
+            StorageKind::Raid {
+                level: text("md/level").ok(),
+            },
+        ),
         ("nvme", StorageKind::Nvme),
         ("vd", StorageKind::Virtual),
         ("xvd", StorageKind::Virtual),
@@ -311,7 +319,7 @@ mod tests {
         machine.file("dev/dm-0", "");
         assert_eq!(
             shown(&machine, "253:0"),
-            "dm-0 (device mapper vg-root) on md0 (md) on nvme0n1p1 (partition) on nvme0n1 (nvme) \
+            "dm-0 (device mapper vg-root) on md0 (md raid1) on nvme0n1p1 (partition) on nvme0n1 (nvme) \
              and nvme0n1p2 (partition) on nvme0n1 (nvme)"
         );
         let by_name = Disk::named(&machine.tree(), "/dev/mapper/vg-root").unwrap();

@@ -4,13 +4,15 @@ mod acs;
 mod config;
 mod counters;
 mod hazard;
+mod iommu;
 mod path;
 mod setup;
 
 pub(crate) use counters::NvidiaFsReads;
 pub use hazard::GdsHazard;
 pub(super) use hazard::{SafePlaces, in_every_version, safe};
+pub use iommu::Iommu;
 pub use path::GdsPath;
 pub(super) use path::path;
+pub use setup::GdsFacts;
 pub(super) use setup::of;
-pub use setup::{GdsFacts, Iommu};

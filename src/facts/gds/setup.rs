@@ -1,11 +1,11 @@
 //! How this machine is set up for GPUDirect Storage: what carries its transfers, and what its settings say.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use super::acs;
 use super::config::Config;
-use crate::facts::fact::{facts, shown_as_they_are};
+use super::iommu::{Iommu, iommu};
+use crate::facts::fact::facts;
 use crate::facts::tree::Tree;
 use crate::facts::{Fact, Facts};
 
@@ -13,33 +13,8 @@ const VERSION: &str = "/proc/driver/nvidia-fs/version";
 const SERVED: &str = "/proc/driver/nvidia-fs/modules";
 const STATS: &str = "/proc/driver/nvidia-fs/stats";
 const MODULES: &str = "/proc/modules";
+const CGROUP: &str = "/proc/self/cgroup";
 const MULTIPATH: &str = "/sys/module/nvme_core/parameters/multipath";
-const GROUPS: &str = "/sys/kernel/iommu_groups";
-const CMDLINE: &str = "/proc/cmdline";
-
-/// What the IOMMU does to peer-to-peer transfers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Iommu {
-    /// There is none, or it is switched off.
-    Off,
-    /// It is on, and leaves addresses as they are.
-    PassThrough,
-    /// It translates the addresses of some devices.
-    Translating,
-}
-
-impl fmt::Display for Iommu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::PassThrough => "on, passing addresses through",
-            Self::Translating => "on, translating addresses",
-        })
-    }
-}
-
-shown_as_they_are!(Iommu);
 
 facts! {
     /// How this machine is set up for GPUDirect Storage, apart from libcufile itself.
@@ -149,57 +124,17 @@ fn nvidia_fs(tree: &Tree) -> Fact<String> {
     )
 }
 
-fn iommu(tree: &Tree) -> Fact<Iommu> {
-    let groups = tree.names(GROUPS);
-    if groups.is_empty() {
-        let off = || Fact::known(Iommu::Off, format!("{GROUPS} is empty"));
-        return if tree.exists(GROUPS) {
-            off()
-        } else {
-            Fact::unknown(format!("{GROUPS} is not there"))
-        };
-    }
-    let types = groups
-        .iter()
-        .map(|group| tree.text(format!("{GROUPS}/{group}/type")));
-    let Ok(types) = types.collect::<Result<Vec<_>, _>>() else {
-        return by_command_line(tree);
-    };
-    let passes = types.iter().all(|kind| kind == "identity");
-    let found = if passes {
-        Iommu::PassThrough
-    } else {
-        Iommu::Translating
-    };
-    Fact::known(found, format!("{GROUPS}/*/type")).with_mend_if(
-        |found| *found == Iommu::Translating,
-        "start the kernel with iommu=pt, or switch the IOMMU off: peer-to-peer transfers are slow through it, or refused",
-    )
-}
-
-/// Where the kernel does not tell the groups' types: what it was started with.
-fn by_command_line(tree: &Tree) -> Fact<Iommu> {
-    let passes = ["iommu=pt", "iommu.passthrough=1"];
-    let found = |text: &str| {
-        let mut words = text.split(' ');
-        words.find(|word| passes.contains(word))?;
-        Some(Iommu::PassThrough)
-    };
-    tree.fact(CMDLINE, found)
-}
-
 fn container(tree: &Tree) -> Fact<String> {
     let files = ["/.dockerenv", "/run/.containerenv"];
     if let Some(file) = files.into_iter().find(|file| tree.exists(file)) {
         return Fact::known("yes".to_owned(), file);
     }
-    const GROUP: &str = "/proc/self/cgroup";
     let names = ["docker", "kubepods", "containerd", "libpod", "lxc"];
     let named = |text: &str| {
         let found = names.into_iter().find(|name| text.contains(name));
         Some(found.map_or("none seen".to_owned(), |name| format!("yes ({name})")))
     };
-    tree.fact(GROUP, named)
+    tree.fact(CGROUP, named)
 }
 
 #[cfg(test)]
@@ -280,28 +215,6 @@ mod tests {
         let machine = Machine::new();
         machine.file("proc/driver/nvidia-fs/version", "version: 2.26\n");
         assert!(is_loaded(&machine.tree()));
-    }
-
-    #[test]
-    fn an_iommu_is_judged_by_the_types_of_its_groups() {
-        let machine = Machine::new();
-        assert_eq!(iommu(&machine.tree()).value, None);
-        machine.file("sys/kernel/iommu_groups/0/type", "identity\n");
-        assert_eq!(iommu(&machine.tree()).value, Some(Iommu::PassThrough));
-        machine.file("sys/kernel/iommu_groups/1/type", "DMA-FQ\n");
-        let found = iommu(&machine.tree());
-        assert_eq!(found.value, Some(Iommu::Translating));
-        assert!(found.mend.unwrap().contains("iommu=pt"));
-    }
-
-    #[test]
-    fn where_groups_have_no_types_the_command_line_tells() {
-        let machine = Machine::new();
-        machine.file("sys/kernel/iommu_groups/0/devices", "");
-        machine.file("proc/cmdline", "quiet iommu=ptx\n");
-        assert_eq!(iommu(&machine.tree()).value, None);
-        machine.file("proc/cmdline", "quiet iommu=pt root=/dev/sda\n");
-        assert_eq!(iommu(&machine.tree()).value, Some(Iommu::PassThrough));
     }
 
     #[test]

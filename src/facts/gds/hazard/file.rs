@@ -14,6 +14,7 @@ use crate::facts::{Facts, Mount, keep, mounts};
 use crate::lock::lock;
 use crate::sys::{self, Family, FileSystem};
 
+pub(super) const BLOCK_DEVICES: &str = "/sys/dev/block";
 pub(super) const UDEV: &str = "/run/udev/data";
 /// What cuFile asks udev about a file's block device.
 const USAGE: &str = "E:ID_FS_USAGE=";
@@ -94,9 +95,17 @@ fn of_file(
     let known = kind.and_then(FileSystem::name);
     let in_memory = kind.and_then(FileSystem::family) == Some(Family::Memory);
     let by_name = !in_memory && is_known_by_name(tree, known, version, mount);
-    (!by_name).then_some(GdsHazard::NoBlockDevice {
-        major: numbers.major,
-        minor: numbers.minor,
+    if by_name {
+        return None;
+    }
+    let Numbers { major, minor } = numbers;
+    // Those that lie on no block device have 0.
+    if major != 0 && !tree.exists(BLOCK_DEVICES) {
+        return Some(GdsHazard::NoSys);
+    }
+    Some(GdsHazard::NoBlockDevice {
+        major,
+        minor,
         file_system: known,
     })
 }
@@ -136,7 +145,7 @@ fn of_disk(tree: &Tree, numbers: Numbers) -> Option<GdsHazard> {
 }
 
 pub(super) fn block_device(numbers: Numbers) -> String {
-    format!("/sys/dev/block/{numbers}")
+    format!("{BLOCK_DEVICES}/{numbers}")
 }
 
 /// Partitions, and disks of the device mapper and of md, have numbers of their own, and an entry each.
@@ -218,6 +227,21 @@ mod tests {
             let expected = (!passes).then_some(hazard);
             assert_eq!(on(&machine, "0:44", kind, mount), expected);
         }
+    }
+
+    #[test]
+    fn without_sys_it_is_not_the_file_system_that_is_to_blame() {
+        let machine = Machine::new();
+        assert_eq!(on(&machine, "259:3", EXT4, 1), Some(GdsHazard::NoSys));
+        let in_memory = on(&machine, "0:44", TMPFS, 1);
+        assert!(matches!(in_memory, Some(GdsHazard::NoBlockDevice { .. })));
+        assert_eq!(on(&machine, "0:44", NFS, 1), None);
+    }
+
+    #[test]
+    fn numbers_of_disks_may_be_large() {
+        let numbers = Numbers::of(nix::sys::stat::makedev(259, 70_000));
+        assert_eq!(entry(numbers), "/run/udev/data/b259:70000");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub enum GdsHazard {
         /// The file system, where its name is known.
         file_system: Option<&'static str>,
     },
+    /// There is no `/sys`, by which disks are looked up.
+    NoSys,
     /// There is no database of udev, as in containers and small virtual machines.
     NoUdev,
     /// The database has no entry for the file's block device.
@@ -80,6 +82,7 @@ impl GdsHazard {
                 file_system.unwrap_or("the file system"),
                 file::block_device(Numbers { major, minor }),
             ),
+            Self::NoSys => format!("there is no {}, {LOOKS}", file::BLOCK_DEVICES),
             Self::NoUdev => format!("there is no {}, {LOOKS}", file::UDEV),
             Self::NoUdevEntry { major, minor } => {
                 format!(
@@ -106,6 +109,7 @@ impl GdsHazard {
             Self::NoBlockDevice { .. } => {
                 "put the file on ext4 or xfs on a disk of this machine, or on NFS or Lustre"
             }
+            Self::NoSys => "mount /sys (mount -t sysfs sysfs /sys, root)",
             Self::NoUdev => {
                 "mount the host's /run/udev into the container, read-only (-v /run/udev:/run/udev:ro), or run udev"
             }
@@ -145,6 +149,7 @@ mod tests {
                 "/dev/dxg",
             ),
             (GdsHazard::NoProcModules, "/proc/modules"),
+            (GdsHazard::NoSys, "/sys/dev/block"),
             (GdsHazard::NoUdev, "/run/udev/data"),
             (
                 GdsHazard::NoUdevEntry { major, minor },

@@ -1,8 +1,8 @@
 //! What has reads staged in host memory, whatever else there is.
 
-use super::{Against, serves};
+use super::{Against, STRIPED, denied, serves};
 use crate::facts::gds::GdsFacts;
-use crate::facts::{FileFacts, StorageKind};
+use crate::facts::{FileFacts, Storage, StorageKind};
 
 /// Reads from local disks are accelerated on these.
 const FILE_SYSTEMS: [&str; 2] = ["ext4", "xfs"];
@@ -11,8 +11,9 @@ const SCSI: &str = "scsi_mod";
 
 pub(super) fn whoever_carries(file: &FileFacts, gds: &GdsFacts) -> Option<Against> {
     forced(gds)
-        .or_else(|| denied(file, gds))
+        .or_else(|| listed(file, gds))
         .or_else(|| storage(file, gds))
+        .or_else(|| raid(file))
         .or_else(|| file_system(file))
 }
 
@@ -22,21 +23,24 @@ fn forced(gds: &GdsFacts) -> Option<Against> {
     (fact.value == Some(true)).then(why)
 }
 
-fn denied(file: &FileFacts, gds: &GdsFacts) -> Option<Against> {
-    let denied = gds.denylist.value.as_ref()?;
-    let kind = file.file_system.value.as_ref();
-    let point = file.mount_point.value.as_ref();
+fn listed(file: &FileFacts, gds: &GdsFacts) -> Option<Against> {
+    let kind = file.file_system.value.iter();
+    let point = file.mount_point.value.iter();
     let layers = file.storage.value.iter().flat_map(|it| it.layers());
-    let here = kind
+    let mut here = kind
         .map(|it| format!("filesystems {}", it.name))
-        .into_iter()
         .chain(point.map(|it| format!("mounts {}", it.display())))
-        .chain(layers.map(|it| format!("devices /dev/{}", it.name)));
-    let entry = here.into_iter().find(|it| denied.contains(it))?;
-    Some(Against::new(
-        format!("{}: {entry}", gds.denylist.evidence),
-        "take it off the list",
-    ))
+        .chain(layers.flat_map(devices));
+    here.find_map(|entry| denied(gds, &entry))
+}
+
+/// A disk by its names in `/dev`.
+fn devices(layer: &Storage) -> Vec<String> {
+    let mut names = vec![format!("devices /dev/{}", layer.name)];
+    if let StorageKind::DeviceMapper { name } = &layer.kind {
+        names.push(format!("devices /dev/mapper/{name}"));
+    }
+    names
 }
 
 fn storage(file: &FileFacts, gds: &GdsFacts) -> Option<Against> {
@@ -58,6 +62,21 @@ fn storage(file: &FileFacts, gds: &GdsFacts) -> Option<Against> {
     );
     let mend = "put the file on an NVMe disk of this machine";
     Some(Against::new(evidence, mend))
+}
+
+/// A RAID of another level, where that is known.
+fn raid(file: &FileFacts) -> Option<Against> {
+    let layers = file.storage.value.iter().flat_map(|it| it.layers());
+    let mut others = layers.filter_map(|it| match &it.kind {
+        StorageKind::Raid { level: Some(level) } if level != STRIPED => Some((&it.name, level)),
+        _ => None,
+    });
+    let (name, level) = others.next()?;
+    let evidence = &file.storage.evidence;
+    Some(Against::new(
+        format!("{evidence}: {name} is {level}, and of RAIDs cuFile takes {STRIPED} only"),
+        "put the file on an NVMe disk, or on a raid0 of several",
+    ))
 }
 
 fn file_system(file: &FileFacts) -> Option<Against> {

@@ -1,6 +1,6 @@
 //! The two that carry reads past the CPU: nvidia-fs, and the kernel's PCI peer-to-peer transfers.
 
-use super::{Against, GdsPath, not_accelerated, serves};
+use super::{Against, GdsPath, STRIPED, denied, not_accelerated, serves};
 use crate::facts::gds::GdsFacts;
 use crate::facts::{DeviceFacts, Fact, FileFacts, StorageKind};
 
@@ -40,7 +40,14 @@ fn nvidia_fs(file: &FileFacts, gds: &GdsFacts) -> Carrier {
         let mend = "load nvidia-fs (modprobe nvidia-fs, root; package nvidia-gds)";
         return Carrier::WouldNot(Against::new(&module.evidence, mend));
     }
-    if let Some(why) = lies_on_others(file, &[StorageKind::Nvme, StorageKind::Raid]) {
+    if let Some(denied) = denied(gds, &format!("drivers {NVME}")) {
+        return Carrier::WouldNot(denied);
+    }
+    let fits = |kind: &StorageKind| match kind {
+        StorageKind::Raid { level } => level.as_deref() == Some(STRIPED),
+        kind => *kind == StorageKind::Nvme,
+    };
+    if let Some(why) = lies_on_others(file, fits) {
         return Carrier::Unknown(why);
     }
     if served.value.is_none() {
@@ -79,14 +86,14 @@ fn peer_to_peer(file: &FileFacts, device: &DeviceFacts, gds: &GdsFacts) -> Carri
                     NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\"";
         return Carrier::WouldNot(Against::new(&memory.evidence, mend));
     }
-    match lies_on_others(file, &[StorageKind::Nvme]) {
+    match lies_on_others(file, |kind| *kind == StorageKind::Nvme) {
         Some(why) => Carrier::Unknown(why),
         None => Carrier::Would(format!("{}; {}", wanted.evidence, memory.evidence)),
     }
 }
 
-/// What the file lies on besides these kinds, and partitions of them.
-fn lies_on_others(file: &FileFacts, kinds: &[StorageKind]) -> Option<String> {
+/// What the file lies on besides what fits, and partitions of that.
+fn lies_on_others(file: &FileFacts, fits: impl Fn(&StorageKind) -> bool) -> Option<String> {
     let evidence = &file.storage.evidence;
     let Some(storage) = &file.storage.value else {
         return Some(evidence.clone());
@@ -94,6 +101,6 @@ fn lies_on_others(file: &FileFacts, kinds: &[StorageKind]) -> Option<String> {
     let other = storage
         .layers()
         .into_iter()
-        .find(|it| it.kind != StorageKind::Partition && !kinds.contains(&it.kind));
+        .find(|it| it.kind != StorageKind::Partition && !fits(&it.kind));
     other.map(|it| format!("{evidence}: {} ({})", it.name, it.kind))
 }

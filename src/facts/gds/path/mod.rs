@@ -12,6 +12,9 @@ use super::{GdsFacts, GdsHazard};
 use crate::facts::fact::shown_as_they_are;
 use crate::facts::{DeviceFacts, Fact, FileFacts};
 
+/// Of RAIDs by software cuFile's reads are accelerated on those of this level.
+const STRIPED: &str = "raid0";
+
 /// Which way cuFile's reads would go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -87,6 +90,14 @@ fn not_accelerated(why: Against, gds: &GdsFacts) -> Fact<GdsPath> {
         Fact::known(GdsPath::Staged, why.evidence)
     };
     fact.with_mend(why.mend)
+}
+
+/// Whether cuFile's settings have this on the list of what is not accelerated.
+fn denied(gds: &GdsFacts, entry: &str) -> Option<Against> {
+    let list = gds.denylist.value.as_ref()?;
+    let evidence = || format!("{}: {entry}", gds.denylist.evidence);
+    let is_there = list.iter().any(|it| it == entry);
+    is_there.then(|| Against::new(evidence(), "take it off the list"))
 }
 
 /// Whether nvidia-fs serves disks of this driver.

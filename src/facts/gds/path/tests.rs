@@ -132,6 +132,12 @@ fn what_speaks_against_it_is_named() {
         (on(StorageKind::Virtual), &ready, "disk is no NVMe"),
         (on(StorageKind::Scsi), &ready, "disk is no NVMe"),
         (file(StorageKind::Nvme, "f2fs", "rw"), &ready, "f2fs"),
+        (nvme(), &denying(r#""drivers": ["nvme"]"#), "drivers nvme"),
+        (
+            on(StorageKind::DeviceMapper { name: "lv".into() }),
+            &denying(r#""devices": ["/dev/mapper/lv"]"#),
+            "devices /dev/mapper/lv",
+        ),
         (
             file(StorageKind::Nvme, "ext4", "rw,data=journal"),
             &ready,
@@ -151,6 +157,27 @@ fn what_speaks_against_it_is_named() {
     );
     let scsi = of(&on(StorageKind::Scsi), &setup(Some("scsi_mod: 0\n"), "{}"));
     assert_eq!(scsi.value, None);
+}
+
+#[test]
+fn of_raids_only_those_that_stripe_are_accelerated() {
+    let ready = setup(Some("nvme: 1\n"), "{}");
+    let raid = |level: Option<&str>| {
+        let level = level.map(str::to_owned);
+        of(&file(StorageKind::Raid { level }, "xfs", "rw"), &ready)
+    };
+    assert_eq!(raid(Some("raid0")).value, Some(GdsPath::NvidiaFs));
+    let mirrored = raid(Some("raid1"));
+    assert_eq!(mirrored.value, Some(GdsPath::Staged));
+    assert!(mirrored.evidence.contains("raid1"), "{mirrored:?}");
+    assert_eq!(raid(None).value, None);
+}
+
+#[test]
+fn a_driver_that_is_denied_to_nvidia_fs_is_not_denied_to_peer_to_peer() {
+    let config = r#"{"properties": {"use_pci_p2pdma": true}, "denylist": {"drivers": ["nvme"]}}"#;
+    let found = of(&nvme(), &setup(Some("nvme: 1\n"), config));
+    assert_eq!(found.value, Some(GdsPath::PeerToPeer), "{found:?}");
 }
 
 #[test]

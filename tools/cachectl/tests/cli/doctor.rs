@@ -119,6 +119,17 @@ fn the_entry_that_a_test_machine_gets_is_the_one_that_is_missed() {
 }
 
 #[test]
+fn a_variable_that_is_no_text_is_not_taken_for_unset() {
+    use std::os::unix::ffi::OsStrExt;
+    let scene = Scene::new();
+    let mut command = scene.command(["doctor", "--json"]);
+    let path = std::ffi::OsStr::from_bytes(b"/none/\xff.json");
+    let facts = facts(&answer(command.env("CUFILE_ENV_PATH_JSON", path)).ends(0));
+    let settings = facts.iter().find(|it| it.name == "cufile_json").unwrap();
+    assert!(settings.evidence.starts_with("/none/"), "{settings:?}");
+}
+
+#[test]
 fn each_file_is_told_about_once() {
     let scene = Scene::new();
     scene.file("a", 10_000);
