@@ -2,7 +2,7 @@
 //! unasked before its first byte the threads that copy take over.
 
 use crate::cuda::DeviceSliceMut;
-use crate::cufile::Proof;
+use crate::cufile::{CufileFile, Proof};
 use crate::error::{Error, Result};
 use crate::plan::{self, Piece, Pieces};
 use crate::read::Request;
@@ -42,7 +42,8 @@ fn read(
 ) -> Result<()> {
     let cufile = request.cufile()?;
     let file = request.map.cufile(&cufile);
-    let file = file.map_err(|error| request.error(error.into()))?;
+    let reading = file.and_then(CufileFile::begin);
+    let reading = reading.map_err(|error| request.error(error.into()))?;
     // The library waits for no stream.
     let waited = shore.ready.wait(&shore.device);
     waited.map_err(|error| request.error(Failure::Device(error)))?;
@@ -51,7 +52,7 @@ fn read(
     let done = move_pieces(
         request,
         pieces,
-        Way::Cufile(file, shore),
+        Way::Cufile(&reading, shore),
         destination,
         report,
     );

@@ -331,6 +331,14 @@ impl<'a> DeviceSliceMut<'a> {
         match self.0 {}
     }
 
+    pub(crate) fn registered(self) -> Self {
+        match self.0 {}
+    }
+
+    pub(crate) fn registered_at(&self) -> Option<u64> {
+        match self.0 {}
+    }
+
     pub(crate) fn reborrow(&mut self) -> DeviceSliceMut<'_> {
         match self.0 {}
     }

@@ -186,7 +186,10 @@ impl From<DeviceError> for Error {
 
 impl From<CufileError> for Error {
     fn from(source: CufileError) -> Self {
-        Self::Cufile { path: None, source }
+        match source {
+            CufileError::Device(source) => source.into(),
+            source => Self::Cufile { path: None, source },
+        }
     }
 }
 

@@ -101,7 +101,8 @@ mod workers;
 pub use captured::Captured;
 pub use cuda::{Device, DeviceBuffer, DeviceError, DeviceIndices, DeviceSliceMut, DeviceStream};
 pub use cufile::{
-    Cufile, CufileCode, CufileCounters, CufileError, CufileProperties, CufileReads, ParameterValue,
+    Cufile, CufileCode, CufileCounters, CufileError, CufileProperties, CufileReads, ParameterGuard,
+    ParameterValue, RegisteredBuffer,
 };
 pub use error::{Error, FileKind, Result};
 pub use mmap::{Advice, Mmap, MmapOptions};

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use crate::by_cufile;
 use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
-use crate::cufile::CufileFile;
+use crate::cufile::CufileReading;
 use crate::error::{Error, Result};
 use crate::in_place;
 use crate::lock::lock;
@@ -62,7 +62,7 @@ pub(crate) enum Way<'w> {
     /// To a device, by way of pinned slots.
     Slots(&'w Shore),
     /// To a device, by cuFile.
-    Cufile(&'w CufileFile, &'w Shore),
+    Cufile(&'w CufileReading<'w>, &'w Shore),
 }
 
 /// On the caller's thread and, where there are several pieces, on parked threads.
@@ -87,8 +87,8 @@ pub(crate) fn move_pieces(
     };
     if pieces.len() > 1 {
         let engine = pieces[0].engine;
-        let workers = match engine {
-            Some(Engine::Pread) => request.runtime.io_workers(),
+        let workers = match (engine, way) {
+            (Some(Engine::Pread), _) | (_, Way::Cufile(..)) => request.runtime.io_workers(),
             _ => request.runtime.workers(),
         };
         let enough = match engine {
@@ -184,8 +184,8 @@ impl<'d> Run<'_, 'd> {
         let meter = Meter::begin(self.request);
         match self.way {
             Way::Host => self.move_pieces(),
-            Way::Cufile(file, shore) => self.read_pieces(gds::Means {
-                file,
+            Way::Cufile(reading, shore) => self.read_pieces(gds::Means {
+                reading,
                 device: &shore.device,
             }),
             Way::Slots(shore) => {

@@ -265,7 +265,7 @@ impl Runtime {
         self.inner.workers.get_or_init(limit)
     }
 
-    /// Threads for pread that waits for storage, more than there are cores: as many as there can be
+    /// Threads for pread and cuFile, which wait for storage, more than there are cores: as many as there can be
     /// slots.
     pub(crate) fn io_workers(&self) -> &Workers {
         let settings = &self.inner.settings;

@@ -42,6 +42,8 @@ pub struct DeviceSliceMut<'a> {
     len: u64,
     /// The stream whose work on the memory must be done before it is written to.
     pub(super) after: Option<Handle>,
+    /// Where the memory begins that is registered with cuFile, if it lies in such.
+    registered_at: Option<u64>,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
@@ -258,6 +260,7 @@ impl<'a> DeviceSliceMut<'a> {
             address,
             len,
             after,
+            registered_at: None,
             borrow: PhantomData,
         }
     }
@@ -280,6 +283,19 @@ impl<'a> DeviceSliceMut<'a> {
 
     pub(crate) fn address(&self) -> u64 {
         self.address
+    }
+
+    /// It is what is registered with cuFile.
+    pub(crate) fn registered(self) -> Self {
+        let registered_at = Some(self.address);
+        Self {
+            registered_at,
+            ..self
+        }
+    }
+
+    pub(crate) fn registered_at(&self) -> Option<u64> {
+        self.registered_at
     }
 
     pub(crate) fn reborrow(&mut self) -> DeviceSliceMut<'_> {

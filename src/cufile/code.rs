@@ -19,6 +19,8 @@ pub(super) struct Status {
 impl CufileCode {
     /// `CU_FILE_CUDA_DRIVER_ERROR`.
     pub(super) const CUDA: Self = Self(5011);
+    /// `CU_FILE_MEMORY_NOT_REGISTERED`.
+    pub(super) const NOT_REGISTERED: Self = Self(5024);
 
     const fn meaning(self) -> &'static str {
         match self.0 {
@@ -72,7 +74,9 @@ impl CufileCode {
             }
             5004 | 5005 => "install an nvidia-fs that fits the library (gdscheck -p)",
             5011 => "see that the GPU's driver works (nvidia-smi)",
+            5023 | 5024 => "register memory once, and let nobody else register or deregister it",
             5016 | 5036 | 5043 => "free memory, or ask for less",
+            5026 => "close it where it is open besides: other runtimes, other users of cuFile",
             5022 => "take a newer cuFile, or another value",
             _ => "see cuFile's log (cufile.log, CUFILE_LOGGING_LEVEL), or take another route",
         }

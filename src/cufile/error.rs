@@ -1,7 +1,7 @@
 //! What stands against using cuFile.
 
 use super::code::{CufileCode, Status};
-use super::parameters;
+use super::parameters::{self, ParameterValue};
 use crate::cuda::DeviceError;
 use crate::facts::GdsHazard;
 
@@ -40,6 +40,21 @@ pub enum CufileError {
         /// The name.
         name: String,
     },
+    /// A parameter takes another kind of value.
+    #[error("cuFile's parameter {name} takes {takes}, not {value:?}")]
+    OtherKind {
+        /// The parameter.
+        name: &'static str,
+        /// What it takes.
+        takes: &'static str,
+        /// What was given.
+        value: ParameterValue,
+    },
+    /// Its driver cannot be closed, as parameters need it.
+    #[error(
+        "cuFile is in use: wait until reads by it are done, and drop memory that is registered, before a parameter is set"
+    )]
+    InUse,
     /// The driver of GPUs stood against it.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -6,6 +6,7 @@
 //! integers, and its addresses do not leave this room.
 #![allow(unsafe_code)]
 
+mod buffer;
 mod code;
 mod driver;
 mod error;
@@ -23,18 +24,21 @@ mod symbols;
 
 use std::sync::Arc;
 
-use crate::cuda::{Device, DeviceError};
+use crate::cuda::{Device, DeviceBuffer, DeviceError};
 use crate::error::Result;
 use crate::facts::Facts;
+use crate::pending::Refused;
 use crate::settings::{Gds, Settings};
 use driver::Driver;
 use library::Library;
+use parameters::Parameter;
 use symbols::Symbols;
 
+pub use buffer::RegisteredBuffer;
 pub use code::CufileCode;
 pub use error::CufileError;
-pub(crate) use file::CufileFile;
-pub use parameters::ParameterValue;
+pub(crate) use file::{CufileFile, CufileReading};
+pub use parameters::{ParameterGuard, ParameterValue};
 pub(crate) use proof::Proof;
 pub use proof::{CufileCounters, CufileReads};
 pub use properties::CufileProperties;
@@ -77,9 +81,7 @@ impl Cufile {
             return Err(CufileError::Hazard(hazard).into());
         }
         let driver = Driver::open(symbols, version, device)?;
-        Ok(Self {
-            driver: Arc::new(driver),
-        })
+        Ok(Self { driver })
     }
 
     /// The library's version, as it numbers them: 1000 times the major number and 10 times the minor, so that
@@ -90,7 +92,7 @@ impl Cufile {
     }
 
     /// How often the driver is open in this process (`cuFileUseCount`): more than once where others, or another
-    /// runtime, use cuFile too.
+    /// runtime, use cuFile too. Less by one while it waits to be opened again, with a parameter that was set.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) in the child of a fork.
@@ -104,7 +106,7 @@ impl Cufile {
     /// [`Error::Cufile`](crate::Error::Cufile) where the call fails; [`Error::Device`](crate::Error::Device) in
     /// the child of a fork.
     pub fn properties(&self) -> Result<CufileProperties> {
-        Ok(properties::of(self.driver.symbols()?)?)
+        Ok(properties::of(self.driver.enter()?.symbols())?)
     }
 
     /// The value that a parameter has while the driver is open (`cuFileGetParameterSizeT`, `Bool` and `String`,
@@ -114,7 +116,66 @@ impl Cufile {
     /// [`Error::Cufile`](crate::Error::Cufile): a name that is not known, a version without parameters, or
     /// without this one; [`Error::Device`](crate::Error::Device) in the child of a fork.
     pub fn parameter(&self, name: &str) -> Result<ParameterValue> {
-        Ok(parameters::get(self.driver.symbols()?, name)?)
+        let parameter = Parameter::named(name)?;
+        Ok(parameter.get(self.driver.enter()?.symbols())?)
+    }
+
+    /// Sets a parameter for as long as the guard lives (`cuFileSetParameterSizeT`, `Bool` and `String`, cuFile 1.14
+    /// and later). The library takes values only while its driver is closed, and for one opening: so the driver is
+    /// closed here, and opened again, with all values that guards hold, by whatever uses it next. When the guard is
+    /// dropped the driver is closed again, by the last read where some are under way, and what was in force before
+    /// is set for its next opening.
+    ///
+    /// Reads that are under way are not waited for: half of one would go by the one value, half by the other. A bad
+    /// value is taken, and told only by what [`parameter`](Self::parameter) has afterwards. Whatever was set by other
+    /// means, for the first opening, counted for that alone.
+    ///
+    /// ```no_run
+    /// # fn read_staged() -> gpumap::Result<()> {
+    /// let cufile = gpumap::Runtime::global()?.cufile()?;
+    /// let staged = cufile.set_parameter("FORCE_COMPAT_MODE", true)?;
+    /// assert_eq!(cufile.parameter("FORCE_COMPAT_MODE")?, true.into());
+    /// // … reads by the CPU …
+    /// drop(staged);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Cufile`](crate::Error::Cufile): those of [`parameter`](Self::parameter); another kind of value;
+    /// [`CufileError::InUse`]; 5026 where somebody else in this process has the driver open. Nothing has changed
+    /// then. [`Error::Device`](crate::Error::Device) in the child of a fork.
+    pub fn set_parameter(
+        &self,
+        name: &str,
+        value: impl Into<ParameterValue>,
+    ) -> Result<ParameterGuard> {
+        let parameter = Parameter::named(name)?;
+        let guard = ParameterGuard::new(&self.driver, parameter, value.into())?;
+        Ok(guard)
+    }
+
+    /// Registers memory of a device (`cuFileBufRegister`), which spares accelerated reads a copy. It takes of the
+    /// GPU's window on the bus (BAR1), and is undone when the memory is dropped.
+    ///
+    /// ```no_run
+    /// # fn main() -> gpumap::Result<()> {
+    /// let rt = gpumap::Runtime::global()?;
+    /// let map = rt.open("weights.bin")?;
+    /// let mut weights = rt.cufile()?.register(rt.device(0)?.alloc(1 << 20)?)?;
+    /// map.read(..1 << 20, &mut weights)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refused`], which holds the memory, and becomes an [`Error`](crate::Error) by `?`: what cuFile answers to
+    /// memory that is empty or registered already, or of which no more can be pinned.
+    pub fn register(
+        &self,
+        memory: DeviceBuffer,
+    ) -> Result<RegisteredBuffer, Refused<DeviceBuffer>> {
+        RegisteredBuffer::new(&self.driver, memory)
     }
 
     pub(crate) fn in_this_process(&self) -> Result<()> {

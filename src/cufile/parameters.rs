@@ -1,7 +1,9 @@
 //! Parameters by name: three kinds, each counted from 0 in the vendor's header.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
 
+use super::driver::Driver;
 use super::error::{CufileError, checked};
 use super::symbols::Symbols;
 
@@ -60,23 +62,140 @@ pub(super) fn names() -> String {
     [&SIZES[..], &BOOLS, &TEXTS].concat().join(", ")
 }
 
-fn number(names: &[&str], name: &str) -> Option<i32> {
-    let at = names.iter().position(|known| *known == name)?;
-    i32::try_from(at).ok()
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parameter {
+    name: &'static str,
+    kind: Kind,
+    number: i32,
 }
 
-pub(super) fn get(symbols: &Symbols, name: &str) -> Result<ParameterValue, CufileError> {
-    if let Some(number) = number(&SIZES, name) {
-        return size(symbols, number);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Size,
+    Bool,
+    Text,
+}
+
+impl Parameter {
+    pub(super) fn named(name: &str) -> Result<Self, CufileError> {
+        let of = |kind, names: &[&'static str]| {
+            let number = names.iter().position(|known| *known == name)?;
+            Some(Self {
+                name: names[number],
+                kind,
+                number: i32::try_from(number).ok()?,
+            })
+        };
+        of(Kind::Size, &SIZES)
+            .or_else(|| of(Kind::Bool, &BOOLS))
+            .or_else(|| of(Kind::Text, &TEXTS))
+            .ok_or_else(|| CufileError::NoParameter {
+                name: name.to_owned(),
+            })
     }
-    if let Some(number) = number(&BOOLS, name) {
-        return bool(symbols, number);
+
+    pub(super) fn get(self, symbols: &Symbols) -> Result<ParameterValue, CufileError> {
+        match self.kind {
+            Kind::Size => size(symbols, self.number),
+            Kind::Bool => bool(symbols, self.number),
+            Kind::Text => text(symbols, self.number),
+        }
     }
-    match number(&TEXTS, name) {
-        Some(number) => text(symbols, number),
-        None => Err(CufileError::NoParameter {
-            name: name.to_owned(),
-        }),
+
+    /// Sets it, when it is called; the driver must be closed then. What can be told before is told here.
+    pub(super) fn setter<'s>(
+        self,
+        symbols: &'s Symbols,
+        value: &ParameterValue,
+    ) -> Result<Box<dyn Fn() -> Result<(), CufileError> + 's>, CufileError> {
+        let number = self.number;
+        Ok(match (self.kind, value) {
+            (Kind::Size, ParameterValue::Size(value)) => {
+                const CALL: &str = "cuFileSetParameterSizeT";
+                let set = symbols.set_size.ok_or_else(|| missing(CALL))?;
+                let value = usize::try_from(*value).unwrap_or(usize::MAX);
+                // SAFETY: it takes two numbers.
+                Box::new(move || checked(CALL, unsafe { set(number, value) }))
+            }
+            (Kind::Bool, ParameterValue::Bool(value)) => {
+                const CALL: &str = "cuFileSetParameterBool";
+                let set = symbols.set_bool.ok_or_else(|| missing(CALL))?;
+                let value = *value;
+                // SAFETY: it takes two numbers.
+                Box::new(move || checked(CALL, unsafe { set(number, value) }))
+            }
+            (Kind::Text, ParameterValue::Text(text)) => {
+                const CALL: &str = "cuFileSetParameterString";
+                let set = symbols.set_string.ok_or_else(|| missing(CALL))?;
+                let text = CString::new(&**text).map_err(|_| self.takes_another_than(value))?;
+                // SAFETY: it reads a string that ends with a zero.
+                Box::new(move || checked(CALL, unsafe { set(number, text.as_ptr()) }))
+            }
+            _ => return Err(self.takes_another_than(value)),
+        })
+    }
+
+    /// The driver must be closed.
+    pub(super) fn set(self, symbols: &Symbols, value: &ParameterValue) -> Result<(), CufileError> {
+        self.setter(symbols, value)?()
+    }
+
+    fn takes_another_than(self, value: &ParameterValue) -> CufileError {
+        let takes = match self.kind {
+            Kind::Size => "a number",
+            Kind::Bool => "true or false",
+            Kind::Text => "a text without zero bytes",
+        };
+        CufileError::OtherKind {
+            name: self.name,
+            takes,
+            value: value.clone(),
+        }
+    }
+}
+
+/// Holds a parameter at a value. From [`Cufile::set_parameter`](crate::Cufile::set_parameter).
+#[derive(Debug)]
+#[must_use = "dropped, it puts back what was"]
+pub struct ParameterGuard {
+    driver: Arc<Driver>,
+    number: u64,
+}
+
+impl ParameterGuard {
+    pub(super) fn new(
+        driver: &Arc<Driver>,
+        parameter: Parameter,
+        value: ParameterValue,
+    ) -> Result<Self, CufileError> {
+        let number = driver.set(parameter, value)?;
+        let driver = Arc::clone(driver);
+        Ok(Self { driver, number })
+    }
+}
+
+impl Drop for ParameterGuard {
+    fn drop(&mut self) {
+        self.driver.unset(self.number);
+    }
+}
+
+impl From<u64> for ParameterValue {
+    fn from(value: u64) -> Self {
+        Self::Size(value)
+    }
+}
+
+impl From<bool> for ParameterValue {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<&str> for ParameterValue {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
     }
 }
 

@@ -39,8 +39,10 @@ pub struct CufileReads {
     pub edges: u64,
     /// Who counted.
     pub from: CufileCounters,
-    /// Whether reads of others may be among them: another read of this runtime was under way, the driver is open
-    /// more than once in this process, or the whole machine was counted.
+    /// Whether reads of others may be among them: another read of this runtime was under way, the driver was open
+    /// more than once in this process when this one began or ended, more bytes were counted than this one can have
+    /// read, or the whole machine was counted. Whoever opened cuFile and closed it again meanwhile, and read no more
+    /// than is missing of the blocks at this one's `edges`, goes unseen.
     pub others_possible: bool,
 }
 
@@ -64,6 +66,7 @@ pub(super) struct Reads {
     under_way: AtomicU64,
     /// Blocks asked for in part.
     edges: AtomicU64,
+    bytes: AtomicU64,
 }
 
 /// What reads are aligned to where they are accelerated, whatever the page size.
@@ -80,6 +83,10 @@ impl Reads {
         let edges = if within_one { parts.min(1) } else { parts };
         self.edges.fetch_add(edges, Ordering::SeqCst);
     }
+
+    pub(super) fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+    }
 }
 
 /// Who wants the statistics: how many, and the level there was before.
@@ -94,6 +101,7 @@ pub(crate) struct Proof<'c> {
     alone: bool,
     number: u64,
     edges: u64,
+    bytes: u64,
     before: Before,
 }
 
@@ -108,7 +116,8 @@ impl<'c> Proof<'c> {
     /// Where nobody counts, or counting fails, there is no proof.
     pub(crate) fn begin(cufile: &'c Cufile, measure: bool) -> Self {
         let reads = &cufile.driver.reads;
-        let alone = reads.under_way.fetch_add(1, Ordering::SeqCst) == 0;
+        let alone = reads.under_way.fetch_add(1, Ordering::SeqCst) == 0
+            && (!measure || cufile.is_open_here_alone());
         let number = reads.begun.fetch_add(1, Ordering::SeqCst);
         let before = if !measure {
             Before::Nothing
@@ -123,6 +132,7 @@ impl<'c> Proof<'c> {
             alone,
             number,
             edges: reads.edges.load(Ordering::SeqCst),
+            bytes: reads.bytes.load(Ordering::SeqCst),
             before,
         }
     }
@@ -154,6 +164,10 @@ impl<'c> Proof<'c> {
         self.cufile.driver.reads.edges.load(Ordering::SeqCst) - self.edges
     }
 
+    fn bytes(&self) -> u64 {
+        self.cufile.driver.reads.bytes.load(Ordering::SeqCst) - self.bytes
+    }
+
     fn by_statistics(&self, before: Counted) -> Option<CufileReads> {
         let cufile = self.cufile;
         let symbols = cufile.driver.symbols().ok()?;
@@ -161,7 +175,8 @@ impl<'c> Proof<'c> {
         let since = |now: u64, before: u64| now.checked_sub(before);
         let alone = self.alone
             && cufile.driver.reads.begun.load(Ordering::SeqCst) == self.number + 1
-            && symbols.use_count() == 1;
+            && cufile.is_open_here_alone()
+            && since(now.bytes, before.bytes)? <= self.bytes() + self.edges() * BLOCK;
         Some(CufileReads {
             p2p: Some(since(now.p2p, before.p2p)?),
             nvfs: since(now.nvfs, before.nvfs)?,
@@ -190,6 +205,11 @@ impl Drop for Proof<'_> {
 }
 
 impl Cufile {
+    fn is_open_here_alone(&self) -> bool {
+        let symbols = self.driver.symbols();
+        symbols.is_ok_and(|symbols| symbols.use_count() == 1)
+    }
+
     /// The first who wants the statistics switches them on.
     fn start_counting(&self) -> Option<Counted> {
         let symbols = self.driver.symbols().ok()?;

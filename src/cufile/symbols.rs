@@ -7,7 +7,14 @@ use super::error::{CufileError, checked, read_failed};
 use super::library::Library;
 
 /// A registered file, to the library.
-pub(super) type Handle = *mut c_void;
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Handle(*mut c_void);
+
+// SAFETY: it is a name for the library, which takes it on any thread, and on several at once.
+unsafe impl Send for Handle {}
+// SAFETY: as above; nothing about it changes.
+unsafe impl Sync for Handle {}
 
 /// The oldest version that this crate is made for.
 const OLDEST: &str = "1.11";
@@ -52,6 +59,8 @@ functions! {
         get_properties = cuFileDriverGetProperties(*mut c_void) -> Status;
         register_file = cuFileHandleRegister(*mut Handle, *mut c_void) -> Status;
         deregister_file = cuFileHandleDeregister(Handle) -> ();
+        register_buffer = cuFileBufRegister(*const c_void, usize, c_int) -> Status;
+        deregister_buffer = cuFileBufDeregister(*const c_void) -> Status;
         read = cuFileRead(Handle, *mut c_void, usize, i64, i64) -> isize;
     }
     optional {
@@ -59,6 +68,9 @@ functions! {
         // A bool in the header: any byte is a value of this type.
         get_bool = cuFileGetParameterBool(c_int, *mut u8);
         get_string = cuFileGetParameterString(c_int, *mut c_char, c_int);
+        set_size = cuFileSetParameterSizeT(c_int, usize);
+        set_bool = cuFileSetParameterBool(c_int, bool);
+        set_string = cuFileSetParameterString(c_int, *const c_char);
         get_level = cuFileGetStatsLevel(*mut c_int);
         set_level = cuFileSetStatsLevel(c_int);
         start_statistics = cuFileStatsStart();
@@ -107,7 +119,7 @@ impl Symbols {
         &self,
         description: *mut c_void,
     ) -> Result<Handle, CufileError> {
-        let mut handle = std::ptr::null_mut();
+        let mut handle = Handle(std::ptr::null_mut());
         // SAFETY: it writes one handle; the rest as the caller says.
         let status = unsafe { (self.register_file)(&raw mut handle, description) };
         checked("cuFileHandleRegister", status)?;
@@ -121,19 +133,39 @@ impl Symbols {
         unsafe { (self.deregister_file)(handle) };
     }
 
+    /// # Safety
+    /// So many bytes of device memory live until they are deregistered.
+    pub(super) unsafe fn register_buffer(&self, at: u64, len: usize) -> Result<(), CufileError> {
+        // SAFETY: as the caller says.
+        let status = unsafe { (self.register_buffer)(at as *const c_void, len, 0) };
+        checked("cuFileBufRegister", status)
+    }
+
+    /// # Safety
+    /// No read into the memory is under way.
+    pub(super) unsafe fn deregister_buffer(&self, at: u64) -> Result<(), CufileError> {
+        // SAFETY: as the caller says.
+        let status = unsafe { (self.deregister_buffer)(at as *const c_void) };
+        checked("cuFileBufDeregister", status)
+    }
+
     /// The bytes read, which may be fewer than asked for.
     ///
     /// # Safety
-    /// The handle is registered; `len` bytes of device memory at `to` may be written to.
+    /// The handle is registered; `len` bytes of device memory, from `skip` behind `base` on, may be written to.
     pub(super) unsafe fn read(
         &self,
         handle: Handle,
-        to: u64,
+        base: u64,
+        skip: u64,
         len: usize,
         at: i64,
     ) -> Result<usize, CufileError> {
         // SAFETY: as the caller says.
-        let answer = unsafe { (self.read)(handle, to as *mut c_void, len, at, 0) };
+        let answer = unsafe {
+            let skip = i64::try_from(skip).unwrap_or(i64::MAX);
+            (self.read)(handle, base as *mut c_void, len, at, skip)
+        };
         usize::try_from(answer).map_err(|_| read_failed(answer))
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct Mapped {
     pub(crate) mapping: Option<Arc<Mapping>>,
     /// Opened when the route `direct` is first named.
     direct: OnceLock<DirectFile>,
-    /// Registered when cuFile first reads it.
+    /// Opened when cuFile first reads it.
     cufile: OnceLock<CufileFile>,
     /// For the list of maps that it was put on, and the registrations of its pages.
     pub(crate) runtime: Runtime,
@@ -94,12 +94,12 @@ impl Mapped {
         Ok(self.direct.get_or_init(|| file))
     }
 
-    /// The file, registered with cuFile. Nothing is known that stands against that.
+    /// The file, open for cuFile.
     pub(crate) fn cufile(&self, cufile: &Cufile) -> Result<&CufileFile, CufileError> {
         if let Some(file) = self.cufile.get() {
             return Ok(file);
         }
-        let file = CufileFile::register(cufile, &self.file)?;
+        let file = CufileFile::open(cufile, &self.file)?;
         Ok(self.cufile.get_or_init(|| file))
     }
 

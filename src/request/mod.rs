@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use bytemuck::AnyBitPattern;
 
 use crate::cuda::{DeviceBuffer, DeviceError, DeviceSliceMut};
+use crate::cufile::RegisteredBuffer;
 use crate::report::Engine;
 use crate::sys::HostSliceMut;
 
@@ -134,7 +135,7 @@ impl ReadOptions {
 
 /// Where bytes land, with its length: slices, vectors and arrays of plain data
 /// ([`AnyBitPattern`](https://docs.rs/bytemuck/latest/bytemuck/trait.AnyBitPattern.html): integers, floats, arrays of them, `MaybeUninit<u8>`), and memory on a device
-/// ([`DeviceBuffer`](crate::DeviceBuffer), [`DeviceSliceMut`], and with the feature `cuda` cudarc's
+/// ([`DeviceBuffer`](crate::DeviceBuffer), [`RegisteredBuffer`], [`DeviceSliceMut`], and with the feature `cuda` cudarc's
 /// `CudaSlice` and `CudaViewMut` of plain data).
 ///
 /// A vector is filled to its length; it never grows. A read begins to write to device memory when the
@@ -203,6 +204,12 @@ impl<'d> Landing<'d> {
 }
 
 impl sealed::Landing for DeviceBuffer {
+    fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
+        Ok(Landing::Device(self.as_slice_mut()))
+    }
+}
+
+impl sealed::Landing for RegisteredBuffer {
     fn landing(&mut self) -> Result<Landing<'_>, DeviceError> {
         Ok(Landing::Device(self.as_slice_mut()))
     }

@@ -2,7 +2,7 @@
 
 use super::{Ask, Failure, Source};
 use crate::cuda::{Device, DeviceSliceMut};
-use crate::cufile::CufileFile;
+use crate::cufile::CufileReading;
 use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
 use crate::report::Reason;
@@ -27,7 +27,7 @@ pub(crate) struct Tasks {
 /// What reads are made with.
 #[derive(Clone, Copy)]
 pub(crate) struct Means<'m> {
-    pub(crate) file: &'m CufileFile,
+    pub(crate) reading: &'m CufileReading<'m>,
     /// The destination's.
     pub(crate) device: &'m Device,
 }
@@ -52,7 +52,7 @@ pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
 
 /// Reads the segments of a piece, end to end, into the destination, whose stream was waited for.
 pub(crate) fn run(
-    Means { file, device }: Means<'_>,
+    Means { reading, device }: Means<'_>,
     source: Source<'_>,
     segments: impl Iterator<Item = Segment>,
     mut destination: DeviceSliceMut<'_>,
@@ -63,9 +63,7 @@ pub(crate) fn run(
         let mut available = 0;
         for part in parts(at) {
             let to = destination.split_to(part.len());
-            let (read, calls) = file.read(device, &to, part.start())?;
-            moved.bytes += read;
-            moved.ops += calls;
+            let read = reading.read(device, &to, part.start(), moved)?;
             available += read;
             if read < part.len() {
                 let row = segment.row;

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use fake_cufile::control::{Double, Fail, Live, Made, Version};
 use gpumap::facts::GdsHazard;
-use gpumap::{CufileError, DeviceError, Error, ParameterValue, Result, Runtime};
+use gpumap::{CufileError, DeviceError, Error, ParameterGuard, ParameterValue, Result, Runtime};
 use nix::mount::{MsFlags, mount};
 
 use super::on_the_double;
 use crate::child::{mounted, own_mounts, this_test};
+use crate::double::cufile::{CuFile, OK};
 use crate::fork::{fork_and, is_good};
 use crate::scene::{need, runtime};
 
@@ -36,6 +37,7 @@ macro_rules! in_every_version {
 in_every_version! {
     opened_once_and_closed_with_the_last_clone;
     parameters_are_told_by_name;
+    parameters_are_held_by_guards;
 }
 
 /// A runtime that finds this library.
@@ -124,6 +126,170 @@ fn parameters_are_told_by_name(version: Version, library: &Double) {
     assert_eq!(later.is_ok(), version >= Version::V1_19, "{later:?}");
     let said = refused(cufile.parameter("SPEED")).to_string();
     assert!(said.contains("SPEED") && said.contains("LOG_DIR"), "{said}");
+}
+
+fn parameters_are_held_by_guards(version: Version, library: &Double) {
+    let cufile = beside(library).cufile().unwrap();
+    let (compat, size, level) = (
+        "FORCE_COMPAT_MODE",
+        "PROPERTIES_MAX_DIRECT_IO_SIZE_KB",
+        "LOGGING_LEVEL",
+    );
+    if version < Version::V1_14 {
+        for (outcome, symbol) in [
+            (cufile.set_parameter(compat, true), "cuFileSetParameterBool"),
+            (cufile.set_parameter(size, 64), "cuFileSetParameterSizeT"),
+            (
+                cufile.set_parameter(level, "INFO"),
+                "cuFileSetParameterString",
+            ),
+        ] {
+            let said = refused(outcome).to_string();
+            let whole = format!("libcufile has no function {symbol}; take cuFile 1.14 or later");
+            assert_eq!(said, whole);
+        }
+        assert_eq!(library.calls("cuFileDriverClose_v2"), 0);
+        return;
+    }
+    let all = || [compat, size, level].map(|name| cufile.parameter(name).unwrap());
+    let usual = all();
+    let mut values = usual.clone();
+    let forced = cufile.set_parameter(compat, true).unwrap();
+    assert_eq!(library.live().open, 0);
+    values[0] = true.into();
+    assert_eq!(all(), values);
+    assert_eq!(library.live().open, 1);
+    // Each closes and opens it again, and a value counts for one opening alone.
+    let sized = cufile.set_parameter(size, 1024).unwrap();
+    let told = cufile.set_parameter(level, "TRACE").unwrap();
+    values[1] = 1024.into();
+    values[2] = "TRACE".into();
+    assert_eq!(all(), values);
+    let again = cufile.set_parameter(size, 2048).unwrap();
+    values[1] = 2048.into();
+    assert_eq!(all(), values);
+    drop(forced);
+    values[0] = usual[0].clone();
+    assert_eq!(all(), values);
+    drop(sized);
+    assert_eq!(all(), values);
+    drop((again, told));
+    assert_eq!(library.live().open, 0);
+    // Whoever opens it next has what was.
+    let mut pending = 0;
+    assert_eq!(
+        CuFile::found().cuFileGetParameterSizeT(5, &raw mut pending),
+        OK
+    );
+    assert_eq!(ParameterValue::Size(pending as u64), usual[1]);
+    assert_eq!(all(), usual);
+}
+
+/// Refuses each of these, and has the driver open again, and as it was.
+#[test]
+fn a_parameter_that_cannot_be_set_changes_nothing() {
+    with_version(this_test!(), Version::V1_15, |library| {
+        let rt = beside(library);
+        let cufile = rt.cufile().unwrap();
+        let size = "EXECUTION_MAX_IO_THREADS";
+        let usual = cufile.parameter(size).unwrap();
+        let said = |outcome: Result<ParameterGuard>| refused(outcome).to_string();
+        let unknown = said(cufile.set_parameter("SPEED", 1));
+        assert!(
+            unknown.contains("SPEED") && unknown.contains(size),
+            "{unknown}"
+        );
+        for (outcome, words) in [
+            (
+                cufile.set_parameter(size, true),
+                "takes a number, not Bool(true)",
+            ),
+            (
+                cufile.set_parameter("USE_PCIP2PDMA", 1),
+                "takes true or false",
+            ),
+            (
+                cufile.set_parameter("LOG_DIR", "a\0b"),
+                "takes a text without",
+            ),
+        ] {
+            let said = said(outcome);
+            assert!(said.contains(words), "{said}");
+        }
+        assert_eq!(library.calls("cuFileDriverClose_v2"), 0);
+        // Of later versions.
+        let later = said(cufile.set_parameter("GDS_FALLBACK_IO", true));
+        assert!(later.contains("take a newer cuFile"), "{later}");
+        for (function, code) in [
+            ("cuFileGetParameterSizeT", 5030),
+            ("cuFileSetParameterSizeT", 5022),
+        ] {
+            library.fail(function, 1, Fail::Code(code));
+            let said = said(cufile.set_parameter(size, 7));
+            assert!(said.contains(function), "{said}");
+            assert_eq!(cufile.parameter(size).unwrap(), usual);
+        }
+        let other = beside(library);
+        other.cufile().unwrap();
+        let open = said(cufile.set_parameter(size, 7));
+        assert!(open.contains("(5026); close it where"), "{open}");
+        assert_eq!(cufile.use_count().unwrap(), 1);
+        assert_eq!(cufile.parameter(size).unwrap(), usual);
+        drop(other);
+        drop(cufile.set_parameter(size, 7).unwrap());
+        assert_eq!(cufile.parameter(size).unwrap(), usual);
+    });
+}
+
+#[test]
+fn what_opening_again_fails_with_is_told_and_the_next_try_has_the_value() {
+    with_version(this_test!(), Version::V1_15, |library| {
+        let cufile = beside(library).cufile().unwrap();
+        let name = "EXECUTION_MAX_IO_THREADS";
+        let usual = cufile.parameter(name).unwrap();
+        let guard = cufile.set_parameter(name, 7).unwrap();
+        for function in ["cuFileDriverOpen", "cuFileSetParameterSizeT"] {
+            library.fail(function, 1, Fail::Code(5033));
+            let said = refused(cufile.parameter(name)).to_string();
+            assert!(said.contains(function), "{said}");
+            assert_eq!(library.live().open, 0);
+        }
+        assert_eq!(cufile.parameter(name).unwrap(), 7.into());
+        drop(guard);
+        // Never opened with the value.
+        let guard = cufile.set_parameter(name, 7).unwrap();
+        library.fail("cuFileDriverOpen", 1, Fail::Code(5033));
+        refused(cufile.parameter(name));
+        drop(guard);
+        assert_eq!(cufile.parameter(name).unwrap(), usual);
+        // Also where it ends in a panic.
+        let panics = || {
+            let _guard = cufile.set_parameter(name, 9).unwrap();
+            assert_eq!(cufile.parameter(name).unwrap(), 7.into(), "on purpose");
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+        assert_eq!(cufile.parameter(name).unwrap(), usual);
+    });
+}
+
+/// What a guard holds is none of the child's.
+#[test]
+fn a_guard_that_is_dropped_in_the_child_of_a_fork_calls_nothing() {
+    with_version(this_test!(), Version::V1_15, |library| {
+        let cufile = beside(library).cufile().unwrap();
+        let name = "EXECUTION_MAX_IO_THREADS";
+        let mut guard = Some(cufile.set_parameter(name, 7).unwrap());
+        cufile.properties().unwrap();
+        assert!(is_good(fork_and(|| {
+            let source = cufile.set_parameter(name, 8).unwrap_err();
+            let forked = DeviceError::Forked;
+            assert!(matches!(source, Error::Device { source, .. } if source == forked));
+            drop(guard.take());
+            assert_eq!(library.complaints(), [""; 0]);
+        })));
+        assert_eq!(cufile.parameter(name).unwrap(), 7.into());
+        drop(guard);
+    });
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! Which path the bytes took is told by counters, and only where these tell it.
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use cudarc::driver::CudaContext;
 use fake_cufile::control::{Double, Fail, Made, Mode, Version};
 use gpumap::{CufileCounters, CufileReads, Report, Route, Runtime};
 
 use super::{beside, by, landed, load_nvidia_fs, measured, named, with_cufile};
 use crate::child::this_test;
+use crate::device::held;
 use crate::double::cufile::{CuFile, OK};
 use crate::scene::{MIB, pread};
 
@@ -159,6 +162,86 @@ fn others_are_told_of() {
         assert_eq!(report.accelerated(), None);
         drop(other);
         assert!(!of(&whole(&one, path)).others_possible);
+    });
+}
+
+/// Another user of cuFile, who opened its driver.
+struct Other(CuFile);
+
+impl Other {
+    fn opens() -> Self {
+        let cufile = CuFile::found();
+        assert_eq!(cufile.cuFileDriverOpen(), OK);
+        Self(cufile)
+    }
+
+    fn reads(&self, path: &Path, to: u64, len: usize) {
+        let file = std::fs::File::open(path).unwrap();
+        let handle = self.0.register(file.as_raw_fd()).unwrap();
+        assert_eq!(self.0.cuFileRead(handle, to, len, 0, 0), len as isize);
+        self.0.cuFileHandleDeregister(handle);
+    }
+
+    fn closes(self) {
+        assert_eq!(self.0.cuFileDriverClose_v2(), OK);
+    }
+}
+
+/// By the number of openings at the beginning, and by bytes that are too many.
+#[test]
+fn others_who_are_gone_at_the_end_are_told_of() {
+    by(this_test!(), Mode::Nvfs, |library, path| {
+        let rt = by_tasks(library);
+        let context = CudaContext::new(0).unwrap();
+        context.bind_to_thread().unwrap();
+        let memory = rt.device(0).unwrap().alloc(MIB).unwrap();
+        for (opens_before, len, told) in [
+            (true, 0, true),
+            (false, MIB as usize, true),
+            (false, 0, false),
+        ] {
+            let mut other = opens_before.then(Other::opens);
+            library.hold(true);
+            let report = std::thread::scope(|scope| {
+                let reader = scope.spawn(|| whole(&rt, path));
+                crate::scene::eventually("the read", || library.live().reads > 0);
+                library.hold_no_more();
+                let other = other.take().unwrap_or_else(Other::opens);
+                if len > 0 {
+                    other.reads(path, memory.address(), len);
+                }
+                other.closes();
+                library.hold(false);
+                reader.join().unwrap()
+            });
+            assert_eq!(of(&report).others_possible, told, "{report:?}");
+            assert_eq!(report.accelerated(), (!told).then_some(true));
+        }
+    });
+}
+
+/// The whole blocks of each task go by one call, what is beside them by others; the report has all of them.
+#[test]
+fn heads_and_tails_are_staged_and_told() {
+    by(this_test!(), Mode::Nvfs, |library, path| {
+        let rt = by_tasks(library);
+        let map = rt.options().offset(4097).open(path).unwrap();
+        // In the file from 4100 to 7 bytes behind 3 MiB: a head and two and a half tasks, and a tail.
+        let range = 3..3 * MIB + 7 - 4097;
+        let len = range.end - range.start;
+        let mut buffer = rt.device(0).unwrap().alloc(len + 4096).unwrap();
+        // So that the whole blocks lie at whole blocks of the memory too.
+        let into = &mut buffer.slice_mut(4..4 + len).unwrap();
+        let report = map.read_with(range, into, measured()).unwrap();
+        assert!(held(&buffer)[4..4 + len as usize] == pread(path, 4100, len));
+        let (counted, used) = (of(&report), report.route(Route::Gds).unwrap());
+        assert_eq!((used.ops, used.bytes, report.bytes), (5, len, len));
+        assert_eq!(library.calls("cuFileRead"), 5);
+        assert_eq!((counted.nvfs, counted.posix), (3, Some(2)));
+        assert_eq!((counted.unaligned, counted.edges), (Some(2), 2));
+        assert_eq!((counted.errors, counted.bytes), (0, len));
+        assert!(!counted.others_possible);
+        assert_eq!(report.accelerated(), Some(true));
     });
 }
 

@@ -11,10 +11,12 @@ use crate::child::this_test;
 use crate::scene::{MIB, cool, pread};
 
 const TASK: (&str, &str) = ("GPUMAP_GDS_TASK", "1MiB");
+/// Of those that wait for storage.
+const ONE_THREAD: (&str, &str) = ("GPUMAP_DEPTH", "1");
 
 /// Fails as it shall where the route is named, in the options and by a setting; the next read works.
 fn fails_with(library: &Double, path: &Path, function: &str, nth: u64, how: Fail, words: &[&str]) {
-    let on = [TASK, ("GPUMAP_GDS", "on"), ("GPUMAP_WORKERS", "3")];
+    let on = [TASK, ("GPUMAP_GDS", "on"), ("GPUMAP_DEPTH", "3")];
     for (settings, options) in [(&on[..1], named()), (&on, ReadOptions::new())] {
         let rt = beside(library, settings);
         let map = rt.open(path).unwrap();
@@ -72,7 +74,7 @@ fn a_call_that_fails_is_told_with_file_function_and_meaning() {
 fn unasked(library: &Double, path: &Path) -> Runtime {
     load_nvidia_fs();
     cool(path);
-    beside(library, &[TASK, ("GPUMAP_WORKERS", "1")])
+    beside(library, &[TASK, ONE_THREAD])
 }
 
 fn accelerated(test: &str, work: impl FnOnce(&Double, &Path)) {
@@ -160,9 +162,24 @@ fn unasked_a_failure_after_the_first_byte_is_an_error() {
     accelerated(this_test!(), |library, path| {
         let rt = unasked(library, path);
         let map = rt.open(path).unwrap();
-        library.fail("cuFileRead", 3, Fail::Errno(5));
-        let error = landed(&rt, &map, 0..9 * MIB, ReadOptions::new()).unwrap_err();
-        assert!(matches!(error, Error::Cufile { .. }), "{error:?}");
+        // In the third task; in the first, whose first call came short; in its middle, behind a head that was read.
+        for (start, short, nth) in [(0, None, 3), (0, Some(5000), 2), (3, None, 2)] {
+            cool(path);
+            if let Some(bytes) = short {
+                library.fail("cuFileRead", 1, Fail::Short(bytes));
+            }
+            library.fail("cuFileRead", nth, Fail::Errno(5));
+            let error = landed(&rt, &map, start..9 * MIB, ReadOptions::new()).unwrap_err();
+            assert!(matches!(error, Error::Cufile { .. }), "{error:?}");
+            library.fail_no_more();
+        }
+        // Nothing is moved by a call that comes back with nothing.
+        cool(path);
+        library.fail("cuFileRead", 1, Fail::Errno(5));
+        let (bytes, report) = landed(&rt, &map, 0..9 * MIB, ReadOptions::new()).unwrap();
+        assert!(bytes == pread(path, 0, 9 * MIB));
+        assert_eq!(report.fallbacks.len(), 1);
+        assert!(report.route(Route::Gds).is_none(), "{report:?}");
     });
 }
 

@@ -4,6 +4,8 @@ mod by_conformance;
 mod counters;
 mod faults;
 mod lives;
+mod parameters;
+mod registered;
 mod settings;
 
 use std::ops::Range;

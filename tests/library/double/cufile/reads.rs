@@ -80,6 +80,12 @@ fn wrong_reads_are_refused() {
         assert_eq!(read(handle, memory, 4096, 0, 0), 4096);
         assert_eq!(read(handle, memory, 4097, 0, 0), -5017);
         assert_eq!(read(handle, memory, 4096, 0, 4096), 4096);
+        assert_eq!(bench.double.complaints().len(), 2);
+        assert_eq!(read(handle, memory + 1, 9, 0, 0), 9);
+        assert_eq!(read(handle, memory - 1, 9, 0, 1), 9);
+        let complaints = bench.double.complaints();
+        let by_another_base = "a read into registered memory by another base";
+        assert_eq!(complaints[2..], [by_another_base; 2]);
 
         bench.driver.enter(1);
         assert_eq!(read(handle, memory, 1, 0, 0), -5015);

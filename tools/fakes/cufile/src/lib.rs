@@ -40,7 +40,8 @@
 //!   of the process with statistics on and the driver open.
 //! - Bad parameters are taken, and do not last.
 //! - Noted as complaints: registering a file or memory twice, letting go of what is not registered, reads of
-//!   files that are not registered or past the end of memory, closing, deregistering or ending under a read,
+//!   files that are not registered or past the end of memory, reads into registered memory that name another
+//!   base, closing, deregistering or ending under a read,
 //!   closing the driver with things registered, freeing memory that is registered, any call in the child of
 //!   a fork.
 //! - A script makes the n-th call of a function fail.

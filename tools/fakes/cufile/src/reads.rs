@@ -56,6 +56,8 @@ struct Begun {
     device: usize,
     scripted: Option<Scripted>,
     most: usize,
+    /// The how manieth call it is.
+    number: u64,
 }
 
 pub(crate) fn read(wanted: Wanted) -> Result<usize, Failure> {
@@ -66,7 +68,7 @@ pub(crate) fn read(wanted: Wanted) -> Result<usize, Failure> {
         }
         begun
     })?;
-    while world(|world| world.held) {
+    while world(|world| begun.number <= world.held) {
         std::thread::sleep(Duration::from_millis(1));
     }
     let brought = begun.bring(wanted.len);
@@ -77,6 +79,7 @@ pub(crate) fn read(wanted: Wanted) -> Result<usize, Failure> {
 impl World {
     fn begin(&mut self, wanted: Wanted) -> Result<Begun, Failure> {
         let scripted = self.scripted("cuFileRead");
+        let number = self.reads_begun();
         // Recorded of 1.11 and 1.15; later ones open the driver.
         if wanted.handle == 0 || self.open == 0 {
             return Err(Failure::Errno(libc::EINVAL));
@@ -109,6 +112,7 @@ impl World {
             device,
             scripted,
             most,
+            number,
         })
     }
 
@@ -117,6 +121,10 @@ impl World {
     fn place(&mut self, base: u64, at: u64, len: usize) -> Result<(Cuda, usize), Failure> {
         let cuda = Cuda::loaded().ok_or(Failure::Code(code::CUDA_DRIVER_ERROR))?;
         let registered = self.registered(at, len.max(1));
+        // Documented: reads into registered memory name what was registered.
+        if registered.is_some_and(|(start, _)| start != base) {
+            self.complain("a read into registered memory by another base");
+        }
         let Some(device) = cuda.device_of(base).or_else(|| cuda.device_of(at)) else {
             self.see_freed_memory();
             return Err(Failure::Code(code::CUDA_POINTER_INVALID));

@@ -37,8 +37,8 @@ pub(crate) struct World {
     pub(crate) nvidia_fs: Option<NvidiaFs>,
     /// Reads under way, by handle.
     pub(crate) reading: HashMap<usize, u64>,
-    /// Reads wait before their first byte.
-    pub(crate) held: bool,
+    /// So many calls wait before their first byte: those that came first.
+    pub(crate) held: u64,
     /// Where reads come short at random.
     pub(crate) shortening: bool,
     random: u64,
@@ -69,7 +69,7 @@ impl World {
             statistics: Statistics::default(),
             nvidia_fs: None,
             reading: HashMap::new(),
-            held: false,
+            held: 0,
             shortening: false,
             random: 0,
             script: HashMap::new(),
@@ -89,6 +89,10 @@ impl World {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         (self.random % most.max(1) as u64) as usize
+    }
+
+    pub(crate) fn reads_begun(&self) -> u64 {
+        self.calls.get("cuFileRead").copied().unwrap_or(0)
     }
 
     /// Counts the call; what the script has for it.

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use super::Knob;
+use super::{HOLD_NO_MORE, Knob};
 use crate::code::Status;
 use crate::nvidia_fs::NvidiaFs;
 use crate::world::{Scripted, world};
@@ -27,7 +27,9 @@ extern "C" fn fake_cufile_set(knob: c_int, value: i64) {
         OPEN => world.start.open = value as i32,
         FILES => world.start.handle = value as i32,
         HAZARD => world.start.hazard = value != 0,
-        HOLD => world.held = value != 0,
+        HOLD if value == HOLD_NO_MORE => world.held = world.reads_begun(),
+        HOLD if value != 0 => world.held = u64::MAX,
+        HOLD => world.held = 0,
         SHORT_READS => world.shorten(value.cast_unsigned()),
         _ => {}
     });

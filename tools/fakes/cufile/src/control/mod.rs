@@ -127,6 +127,11 @@ impl Double {
         self.set(Knob::Hold, held.into());
     }
 
+    /// Has reads that come from now on go ahead; those that are under way wait on.
+    pub fn hold_no_more(&self) {
+        self.set(Knob::Hold, HOLD_NO_MORE);
+    }
+
     /// Has every second read come short, at random from this seed.
     pub fn short_reads(&self, seed: u64) {
         self.set(Knob::ShortReads, seed.cast_signed());
@@ -211,6 +216,9 @@ impl Double {
         text.lines().map(str::to_owned).collect()
     }
 }
+
+/// The value of `Knob::Hold` for reads that are under way.
+const HOLD_NO_MORE: i64 = 2;
 
 /// What can be set to a number.
 #[derive(Debug, Clone, Copy)]
