@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use fake_cuda::control::{Double, Live};
 use libloading::os::unix::{Library, RTLD_NOW};
+use memmap2::MmapMut;
 
 use crate::child::{in_child, this_test};
 use crate::device::driver;
@@ -226,16 +227,42 @@ const STEPS: [Step; 7] = [
 const PART: usize = 1000;
 const PARTS: usize = 5;
 
+/// Pinned memory: allocated, or registered.
+struct Pinned {
+    at: usize,
+    mapped: Option<MmapMut>,
+}
+
+impl Pinned {
+    fn new(driver: &Driver, registered: bool) -> Self {
+        let Some(mut mapped) = registered.then(|| MmapMut::map_anon(PART).unwrap()) else {
+            let at = made(|to| driver.cuMemHostAlloc(to, PART, 0));
+            return Self { at, mapped: None };
+        };
+        let at = mapped.as_mut_ptr() as usize;
+        assert_eq!(driver.cuMemHostRegister_v2(at, PART, 0), SUCCESS);
+        let mapped = Some(mapped);
+        Self { at, mapped }
+    }
+
+    fn free(&self, driver: &Driver) -> c_int {
+        match self.mapped {
+            Some(_) => driver.cuMemHostUnregister(self.at),
+            None => driver.cuMemFreeHost(self.at),
+        }
+    }
+}
+
 /// Carries numbered parts by way of two pinned slots, all but the step that is forgotten; what lies in
 /// the destination then.
-fn carry(driver: &Driver, forgotten: Option<Step>) -> Vec<u8> {
+fn carry(driver: &Driver, registered: bool, forgotten: Option<Step>) -> Vec<u8> {
     let done = |code| assert_eq!(code, SUCCESS);
     let takes = |step| forgotten != Some(step);
     driver.enter(0);
     let (theirs, ours) = (driver.stream(), driver.stream());
     let (ready, copied) = (driver.event(), [driver.event(), driver.event()]);
     let destination: u64 = made(|to| driver.cuMemAlloc_v2(to, PART * PARTS));
-    let slots: [usize; 2] = [(); 2].map(|()| made(|to| driver.cuMemHostAlloc(to, PART, 0)));
+    let slots = [(); 2].map(|()| Pinned::new(driver, registered));
 
     done(driver.cuMemsetD8Async(destination, 0xee, PART * PARTS, theirs));
     done(driver.cuEventRecord(ready, theirs));
@@ -243,7 +270,7 @@ fn carry(driver: &Driver, forgotten: Option<Step>) -> Vec<u8> {
         done(driver.cuStreamWaitEvent(ours, ready, 0));
     }
     for part in 0..PARTS {
-        let (slot, copied) = (slots[part % 2], copied[part % 2]);
+        let (slot, copied) = (slots[part % 2].at, copied[part % 2]);
         if takes(Step::WaitForSlot) {
             done(driver.cuEventSynchronize(copied));
         }
@@ -271,7 +298,7 @@ fn carry(driver: &Driver, forgotten: Option<Step>) -> Vec<u8> {
     }
     let mut landed = vec![0u8; PART * PARTS];
     if !takes(Step::WaitBeforeUnpinning) {
-        done(driver.cuMemFreeHost(slots[1]));
+        done(slots[1].free(driver));
     }
     if !takes(Step::WaitBeforeDestroying) {
         done(driver.cuStreamDestroy_v2(ours));
@@ -282,9 +309,9 @@ fn carry(driver: &Driver, forgotten: Option<Step>) -> Vec<u8> {
     }
     done(driver.cuMemFree_v2(destination));
 
-    done(driver.cuMemFreeHost(slots[0]));
+    done(slots[0].free(driver));
     if takes(Step::WaitBeforeUnpinning) {
-        done(driver.cuMemFreeHost(slots[1]));
+        done(slots[1].free(driver));
     }
     if takes(Step::WaitBeforeDestroying) {
         done(driver.cuStreamDestroy_v2(ours));
@@ -308,8 +335,10 @@ fn a_right_loop_is_right_in_every_order() {
         assert_eq!(driver.cuInit(0), SUCCESS);
         for seed in 1..=100 {
             double.seed(seed);
-            assert!(is_right(&carry(driver, None)), "seed {seed}");
-            assert_eq!(double.live(), Live::default());
+            for registered in [false, true] {
+                assert!(is_right(&carry(driver, registered, None)), "seed {seed}");
+                assert_eq!(double.live(), Live::default());
+            }
         }
         assert_eq!(double.violations(), [""; 0]);
     });
@@ -319,15 +348,19 @@ fn a_right_loop_is_right_in_every_order() {
 fn a_forgotten_step_is_seen_within_a_few_seeds() {
     on_the_bare_double(this_test!(), |double, driver| {
         assert_eq!(driver.cuInit(0), SUCCESS);
-        for step in STEPS {
+        let both = |step| [(step, false), (step, true)];
+        for (step, registered) in STEPS.into_iter().flat_map(both) {
             let seen = (1..=10).any(|seed| {
                 double.seed(seed);
                 let before = double.violations().len();
-                let landed = carry(driver, Some(step));
+                let landed = carry(driver, registered, Some(step));
                 !is_right(&landed) && step != Step::WaitBeforeFreeing
                     || double.violations().len() > before
             });
-            assert!(seen, "nobody saw that {step:?} was forgotten");
+            assert!(
+                seen,
+                "nobody saw that {step:?} was forgotten ({registered})"
+            );
         }
     });
 }

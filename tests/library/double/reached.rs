@@ -3,9 +3,10 @@
 use std::ffi::CString;
 use std::os::unix::fs::FileExt;
 
-use fake_cuda::control::{Double, Live};
+use fake_cuda::control::{Double, Live, PINNING};
+use memmap2::MmapMut;
 
-use super::{Driver, INVALID_HANDLE, SUCCESS, made, on_the_bare_double};
+use super::{Driver, INVALID_HANDLE, OUT_OF_MEMORY, SUCCESS, made, on_the_bare_double};
 use crate::child::{become_a_stranger, this_test};
 use crate::driver::kernels::{PTX, UNSUPPORTED_PTX_VERSION, longs, module};
 use crate::driver::registered::{ALL, DEVICE_MAP, LEN, Mapped, READ_ONLY};
@@ -354,5 +355,37 @@ fn a_user_without_rights_registers_64_mib() {
         assert_eq!(driver.cuMemFree_v2(to), SUCCESS);
         assert_eq!(driver.cuMemHostUnregister(at), SUCCESS);
         assert_eq!(double.violations(), [""; 0]);
+    });
+}
+
+/// Memory that can be written to is pinned memory when it is registered, with the same bound.
+#[test]
+fn registering_to_write_can_be_had_or_not() {
+    entered(this_test!(), |double, driver| {
+        let memory = MmapMut::map_anon(LEN).unwrap();
+        let at = memory.as_ptr() as usize;
+        let register = || driver.cuMemHostRegister_v2(at, LEN, DEVICE_MAP);
+        double.writable_registration(false);
+        assert_eq!(register(), NOT_SUPPORTED);
+        double.writable_registration(true);
+        double.pinned_memory(LEN - 1);
+        assert_eq!(register(), OUT_OF_MEMORY);
+        double.pinned_memory(LEN);
+        let before = double.live();
+        assert_eq!(register(), SUCCESS);
+        let pinned_memory = before.pinned_memory + 1;
+        assert_eq!(
+            double.live(),
+            Live {
+                pinned_memory,
+                ..before
+            }
+        );
+        let mut more = 0;
+        assert_eq!(driver.cuMemHostAlloc(&raw mut more, 1, 0), OUT_OF_MEMORY);
+        assert_eq!(double.calls(PINNING), 3);
+        assert_eq!(double.calls("cuMemHostRegister_v2"), 0);
+        assert_eq!(driver.cuMemHostUnregister(at), SUCCESS);
+        assert_eq!(double.live(), before);
     });
 }

@@ -6,13 +6,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::{entered, held};
 use crate::child::this_test;
 use crate::double::{Driver, INVALID_VALUE, SUCCESS, made};
-use crate::scene::{PAGE, Scene, cool, count, pages};
+use crate::scene::{PAGE, Scene, cool, count, noise, pages};
 
 pub(crate) const PORTABLE: u32 = 1;
 pub(crate) const DEVICE_MAP: u32 = 2;
@@ -242,5 +242,32 @@ fn a_chunk_of_64_mib_can_be_registered() {
         assert_eq!(driver.cuMemHostRegister_v2(at, CHUNK, ALL), SUCCESS);
         assert_eq!(copied(driver, at + CHUNK - 9, 9), b"\0\0the end");
         assert_eq!(driver.cuMemHostUnregister(at), SUCCESS);
+    });
+}
+
+/// As staging memory is: of any length, read and written by copies.
+#[test]
+fn memory_that_can_be_written_to_is_registered_too() {
+    entered(this_test!(), |driver| {
+        let odd = LEN - 77;
+        let mut memory = MmapMut::map_anon(LEN).unwrap();
+        let at = memory.as_mut_ptr() as usize;
+        let register = || driver.cuMemHostRegister_v2(at, odd, PORTABLE | DEVICE_MAP);
+        assert_eq!(register(), SUCCESS);
+        assert_eq!(register(), HOST_MEMORY_ALREADY_REGISTERED);
+        let serves = made(|to| driver.cuDeviceGetAttribute(to, 91, 0));
+        let pointer = made(|to| driver.cuMemHostGetDevicePointer_v2(to, at, 0));
+        assert_eq!(pointer == at as u64, serves == 1);
+        memory.copy_from_slice(&noise(5, LEN as u64));
+        assert!(copied(driver, at, odd) == noise(5, LEN as u64)[..odd]);
+        let (there, stream) = (driver.placed(&noise(6, odd as u64)), driver.stream());
+        let copy = driver.cuMemcpyDtoHAsync_v2(at, there, odd, stream);
+        assert_eq!(copy, SUCCESS);
+        assert_eq!(driver.cuStreamSynchronize(stream), SUCCESS);
+        assert!(memory[..odd] == noise(6, odd as u64));
+        assert_eq!(driver.cuMemHostUnregister(at), SUCCESS);
+        assert_eq!(driver.cuMemHostUnregister(at), HOST_MEMORY_NOT_REGISTERED);
+        assert_eq!(driver.cuMemFree_v2(there), SUCCESS);
+        assert_eq!(driver.cuStreamDestroy_v2(stream), SUCCESS);
     });
 }

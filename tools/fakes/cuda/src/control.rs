@@ -8,11 +8,15 @@ use std::time::Duration;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 use crate::reach::PAGEABLE;
-use crate::registered::{HOST_POINTERS_SERVE, READ_ONLY_REGISTRATION};
+use crate::registered::{HOST_POINTERS_SERVE, READ_ONLY_REGISTRATION, WRITABLE_REGISTRATION};
 use crate::world::world;
 
 /// The file that a test program finds beside itself.
 pub const FILE: &str = "libfake_cuda.so";
+
+/// The name under which registrations of memory that can be written to, which is pinned memory then, are counted, and
+/// made to fail: those for reading only have the function's.
+pub const PINNING: &str = "cuMemHostRegister_v2 (writable)";
 
 /// `PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES`.
 const HOST_PAGE_TABLES: i32 = 100;
@@ -30,13 +34,13 @@ pub struct Live {
     pub contexts: u64,
     /// Allocations of device memory.
     pub device_memory: u64,
-    /// Allocations of pinned memory.
+    /// Pinned memory: allocations, and registrations of memory that can be written to.
     pub pinned_memory: u64,
     /// Streams.
     pub streams: u64,
     /// Events.
     pub events: u64,
-    /// Registrations of host memory.
+    /// Registrations of host memory for reading only.
     pub registrations: u64,
     /// Modules.
     pub modules: u64,
@@ -93,7 +97,7 @@ impl Double {
         });
     }
 
-    /// Bytes of pinned memory that can be had. Default: no bound.
+    /// Bytes of pinned memory that can be had, allocated and registered to be written to. Default: no bound.
     pub fn pinned_memory(&self, most: usize) {
         self.call(c"fake_cuda_pinned", |set: extern "C" fn(usize)| set(most));
     }
@@ -109,6 +113,11 @@ impl Double {
     /// Whether memory that is for reading only can be registered. Default: yes.
     pub fn read_only_registration(&self, can: bool) {
         self.attribute(READ_ONLY_REGISTRATION, can);
+    }
+
+    /// Whether memory that can be written to can be registered. Default: yes.
+    pub fn writable_registration(&self, can: bool) {
+        self.attribute(WRITABLE_REGISTRATION, can);
     }
 
     /// Whether registered memory has addresses of its own on the device, different ones for each

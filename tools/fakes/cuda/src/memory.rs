@@ -85,13 +85,10 @@ impl World {
     }
 
     pub(crate) fn pin(&mut self, context: usize, len: usize) -> Done<usize> {
-        let used: usize = self.pinned.values().map(|one| one.len).sum();
         if len == 0 {
             return Err(code::INVALID_VALUE);
         }
-        if used.saturating_add(len) > self.pinned_most {
-            return Err(code::OUT_OF_MEMORY);
-        }
+        self.may_pin(len)?;
         let mut words = vec![0xe7e7_e7e7_e7e7_e7e7u64; len.div_ceil(8) + 512];
         let start = words.as_mut_ptr() as usize;
         let address = start.next_multiple_of(4096);
@@ -102,6 +99,16 @@ impl World {
         };
         self.pinned.insert(address, pinned);
         Ok(address)
+    }
+
+    /// Whether so much more can be pinned.
+    pub(crate) fn may_pin(&self, len: usize) -> Done {
+        let allocated: usize = self.pinned.values().map(|one| one.len).sum();
+        let used = allocated.saturating_add(self.registered_to_write());
+        if used.saturating_add(len) > self.pinned_most {
+            return Err(code::OUT_OF_MEMORY);
+        }
+        Ok(())
     }
 
     pub(crate) fn unpin(&mut self, address: usize) -> Done {
@@ -121,7 +128,8 @@ impl World {
 
     pub(crate) fn is_pinned(&self, address: usize, len: usize) -> bool {
         let below = self.pinned.range(..=address).next_back();
-        below.is_some_and(|(start, one)| address + len <= start + one.len)
+        let allocated = below.is_some_and(|(start, one)| address + len <= start + one.len);
+        allocated || self.is_registered_to_write(address, len)
     }
 
     /// Whether an address range lies in one allocation, which should be one of the current context.

@@ -95,8 +95,7 @@ impl World {
         (!bytes.is_empty()).then_some(bytes)
     }
 
-    /// What a kernel writes: to memory of the device, or pinned memory of the host. Registered memory
-    /// is for reading only here.
+    /// What a kernel writes: to memory of the device, or pinned memory of the host, at the host's address of it.
     pub(crate) fn write(&mut self, context: usize, at: u64, bytes: &[u8]) -> Done {
         if self.context_of(at) == Some(context)
             && let Ok(to) = self.device_bytes(at, bytes.len())
@@ -105,7 +104,7 @@ impl World {
             return Ok(());
         }
         if self.is_pinned(at as usize, bytes.len()) {
-            // SAFETY: it lies in pinned memory, which this world owns and which lives.
+            // SAFETY: it lies in pinned memory, which this world owns, or the program until it unregisters it.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
             return Ok(());
         }

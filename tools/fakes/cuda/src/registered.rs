@@ -10,7 +10,7 @@ use crate::world::{Done, World};
 /// The bits of `cuMemHostRegister`.
 const PORTABLE: u32 = 1;
 const DEVICE_MAP: u32 = 2;
-const READ_ONLY: u32 = 8;
+pub(crate) const READ_ONLY: u32 = 8;
 
 /// Where registered memory has other addresses on the device: no two of them are next to each other.
 const FIRST_ADDRESS: u64 = 0x6000_0000_0000_0000;
@@ -19,6 +19,8 @@ const ADDRESS_STEP: u64 = 1 << 40;
 pub(crate) struct Registered {
     pub(crate) context: usize,
     portable: bool,
+    /// Whether the device may write to it.
+    pub(crate) writable: bool,
     /// Whether the device has an address for it.
     mapped: bool,
     host: u64,
@@ -74,6 +76,21 @@ fn may_register(range: &Range<usize>, flags: u32) -> Done {
     Ok(())
 }
 
+/// Has pages of its own come about, as the driver does for memory that it may write to.
+fn own_pages(address: usize, len: usize) -> Done {
+    let start = address / 4096 * 4096;
+    let end = address + len;
+    // SAFETY: what the memory holds does not change; what cannot be written to is an error.
+    let done = unsafe {
+        libc::madvise(
+            start as *mut libc::c_void,
+            end - start,
+            libc::MADV_POPULATE_WRITE,
+        )
+    };
+    (done == 0).then_some(()).ok_or(code::INVALID_VALUE)
+}
+
 impl World {
     pub(crate) fn register(
         &mut self,
@@ -86,8 +103,16 @@ impl World {
         if address == 0 || len == 0 || flags & !(PORTABLE | DEVICE_MAP | READ_ONLY) != 0 {
             return Err(code::INVALID_VALUE);
         }
-        if flags & READ_ONLY != 0 && self.attribute(READ_ONLY_REGISTRATION) == 0 {
+        let writable = flags & READ_ONLY == 0;
+        let attribute = match writable {
+            true => WRITABLE_REGISTRATION,
+            false => READ_ONLY_REGISTRATION,
+        };
+        if self.attribute(attribute) == 0 {
             return Err(code::NOT_SUPPORTED);
+        }
+        if writable {
+            self.may_pin(len)?;
         }
         let (start, end) = (address as u64, end as u64);
         let overlaps = |one: &Registered| one.host().start < end && start < one.host().end;
@@ -98,6 +123,9 @@ impl World {
         if self.slow_registration > Duration::ZERO {
             std::thread::sleep(self.slow_registration * len.div_ceil(4096) as u32);
         }
+        if writable {
+            own_pages(address, len)?;
+        }
         let pin = self.pin_pages(address, len)?;
         self.next_registered += ADDRESS_STEP;
         let device = match self.attribute(HOST_POINTERS_SERVE) {
@@ -107,6 +135,7 @@ impl World {
         let registered = Registered {
             context,
             portable: flags & PORTABLE != 0,
+            writable,
             mapped: flags & DEVICE_MAP != 0,
             host: start,
             device,
@@ -115,6 +144,17 @@ impl World {
         };
         self.registered.insert(start, registered);
         Ok(())
+    }
+
+    /// Bytes of memory that is registered and can be written to.
+    pub(crate) fn registered_to_write(&self) -> usize {
+        let writable = self.registered.values().filter(|one| one.writable);
+        writable.map(|one| one.len as usize).sum()
+    }
+
+    pub(crate) fn is_registered_to_write(&self, address: usize, len: usize) -> bool {
+        let below = self.registered.range(..=address as u64).next_back();
+        below.is_some_and(|(_, one)| one.writable && (address + len) as u64 <= one.host().end)
     }
 
     fn pin_pages(&mut self, address: usize, len: usize) -> Done<Pin> {
@@ -152,15 +192,15 @@ impl World {
 
     /// Where the device finds host memory that is pinned or registered.
     pub(crate) fn device_pointer(&self, context: usize, address: usize) -> Done<u64> {
-        if self.is_pinned(address, 1) {
-            return Ok(address as u64);
-        }
         let at = address as u64;
-        let mut registered = self.registered.values().filter(|one| one.serves(context));
-        let found = registered.find(|one| one.mapped && one.host().contains(&at));
-        found
-            .map(|one| one.device + (at - one.host))
-            .ok_or(code::INVALID_VALUE)
+        let mut registered = self.registered.values();
+        let Some(one) = registered.find(|one| one.host().contains(&at)) else {
+            let pinned = self.is_pinned(address, 1).then_some(at);
+            return pinned.ok_or(code::INVALID_VALUE);
+        };
+        let may = one.mapped && one.serves(context);
+        let there = may.then(|| one.device + (at - one.host));
+        there.ok_or(code::INVALID_VALUE)
     }
 
     /// As much of registered memory as lies at an address and is wanted, read through the pin; by the
@@ -187,6 +227,8 @@ impl World {
     }
 }
 
+/// No attribute of the driver's: whether memory that can be written to can be registered.
+pub(crate) const WRITABLE_REGISTRATION: i32 = -1;
 /// `READ_ONLY_HOST_REGISTER_SUPPORTED`.
 pub(crate) const READ_ONLY_REGISTRATION: i32 = 113;
 /// `CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM`.

@@ -10,7 +10,7 @@ use crate::kernels::Kernel;
 use crate::memory::{FIRST_ADDRESS, Memory, Pinned};
 use crate::modules::Module;
 use crate::pin::Glass;
-use crate::registered::Registered;
+use crate::registered::{Registered, WRITABLE_REGISTRATION};
 use crate::streams::{Event, Stream};
 use crate::work::{Action, Op};
 
@@ -131,13 +131,14 @@ impl World {
     /// Things that live, in the order of `control::Live`.
     pub(crate) fn live(&self) -> [u64; 8] {
         let retained = self.retained.values().sum::<usize>();
+        let writable = self.registered.values().filter(|one| one.writable).count();
         [
             retained + self.others.len(),
             self.memory.len(),
-            self.pinned.len(),
+            self.pinned.len() + writable,
             self.streams.len(),
             self.events.len(),
-            self.registered.len(),
+            self.registered.len() - writable,
             self.modules.len(),
             self.graphs.len() + self.graph_execs.len(),
         ]
@@ -156,10 +157,11 @@ impl World {
     /// An attribute that the devices have in common.
     pub(crate) fn attribute(&self, attribute: i32) -> i32 {
         let usual = match attribute {
-            41 => 1,   // UNIFIED_ADDRESSING
-            75 => 9,   // COMPUTE_CAPABILITY_MAJOR
-            91 => 1,   // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
-            99 => 1,   // HOST_REGISTER_SUPPORTED
+            41 => 1, // UNIFIED_ADDRESSING
+            75 => 9, // COMPUTE_CAPABILITY_MAJOR
+            91 => 1, // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+            99 => 1, // HOST_REGISTER_SUPPORTED
+            WRITABLE_REGISTRATION => 1,
             113 => 1,  // READ_ONLY_HOST_REGISTER_SUPPORTED
             134 => -1, // HOST_NUMA_ID
             _ => 0,

@@ -4,8 +4,10 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use super::{Handle, Out, current, handle_of, leaving, stream};
 use crate::code;
+use crate::control::PINNING;
 use crate::memory::DEVICE_BYTES;
 use crate::reach::Reading;
+use crate::registered::READ_ONLY;
 use crate::work::Action;
 use crate::world::{Done, World};
 
@@ -19,6 +21,14 @@ fn from_host(world: &World, context: usize, to: u64, from: usize, len: usize) ->
             Action::FromStage { to, bytes }
         }
     })
+}
+
+/// What a registration is counted as.
+fn registering(flags: u32) -> &'static str {
+    match flags & READ_ONLY {
+        0 => PINNING,
+        _ => "cuMemHostRegister_v2",
+    }
 }
 
 export! {
@@ -59,7 +69,7 @@ export! {
         world.told(context)?;
     }
 
-    fn cuMemHostRegister_v2(at: *mut c_void, len: usize, flags: c_uint) |world| {
+    fn cuMemHostRegister_v2(at: *mut c_void, len: usize, flags: c_uint) as { registering(flags) } |world| {
         let context = current(world)?;
         world.may_wait()?;
         world.register(context, at as usize, len, flags)?;

@@ -1,6 +1,7 @@
 //! The driver's functions, by their names in the library.
 //!
-//! Each counts its calls, asks the script, and answers with the driver's error numbers.
+//! Each counts its calls, by its name or another that is given for it, asks the script, and answers with the
+//! driver's error numbers.
 #![allow(non_snake_case, reason = "the driver's names")]
 
 use std::cell::Cell;
@@ -20,12 +21,13 @@ const CONTEXT: usize = 0xc0_0000;
 pub(crate) type Handle = *mut c_void;
 
 macro_rules! export {
-    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $kind:ty),* $(,)?) |$world:ident| $body:block)*) => {$(
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $kind:ty),* $(,)?) $(as $called:block)? |$world:ident| $body:block)*) => {$(
         $(#[$meta])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $kind),*) -> std::ffi::c_int {
             let done: $crate::world::Done = $crate::world::world(|$world| {
-                $world.called(stringify!($name))?;
+                let [.., called] = [stringify!($name) $(, $called)?];
+                $world.called(called)?;
                 if !matches!(stringify!($name), "cuInit" | "cuDriverGetVersion") {
                     $world.ready(stringify!($name))?;
                 }
