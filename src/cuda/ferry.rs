@@ -174,7 +174,7 @@ mod tests {
                 assert!(bytes.iter().all(|byte| *byte == 9));
             }
             drop((lanes, buffer, device));
-            let leaked = if waits { 0 } else { 8 };
+            let leaked = if waits { 0 } else { 2 };
             assert_eq!(double.live().pinned_memory, before + leaked);
         }
     }

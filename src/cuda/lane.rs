@@ -12,6 +12,7 @@ use super::pinned::PinnedBuffer;
 use super::registered::Registered;
 use super::stream::{Event, Ready, Stream};
 use crate::settings::{LEAST_PINNED_SLOT, PINNED_SLOTS};
+use crate::sys::page_size;
 
 /// A slot of pinned memory, and an event behind a copy out of it.
 #[derive(Debug)]
@@ -116,18 +117,17 @@ impl Drop for Lane {
 }
 
 impl Slot {
-    fn new(device: &Device, bytes: usize) -> Result<Self> {
-        Ok(Self {
-            bytes: PinnedBuffer::new(device, bytes)?,
-            copied: Event::new(device)?,
-        })
-    }
-
-    /// As many as a lane has.
+    /// As many as a lane has, all of whose memory is taken at once: each call of the driver for it takes long.
     fn all(device: &Device, bytes: usize) -> Result<Vec<Self>> {
-        (0..PINNED_SLOTS)
-            .map(|_| Self::new(device, bytes))
-            .collect()
+        let whole_pages = bytes.next_multiple_of(page_size() as usize);
+        let mut memory = PinnedBuffer::new(device, PINNED_SLOTS * whole_pages)?;
+        let mut next = || {
+            Ok(Self {
+                bytes: memory.split_to(whole_pages).split_to(bytes),
+                copied: Event::new(device)?,
+            })
+        };
+        (0..PINNED_SLOTS).map(|_| next()).collect()
     }
 
     /// Puts the event behind the copy, which is the last of its stream.
@@ -270,7 +270,9 @@ mod tests {
         drop((lane, buffer, device));
         assert_eq!(double.live(), before);
         assert_eq!(double.violations(), [""; 0]);
-        a_wait_that_fails(&double);
+        for slot in [SLOT, 512 << 10] {
+            a_wait_that_fails(&double, slot);
+        }
     }
 
     /// The driver copies small pieces by the CPU, out of the mapping, where there is nothing any more.
@@ -293,14 +295,14 @@ mod tests {
     }
 
     /// What a copy may still read is never freed, nor lent again.
-    fn a_wait_that_fails(double: &Double) {
+    fn a_wait_that_fails(double: &Double, slot: usize) {
         let before = double.live().pinned_memory;
         let device = Device::open(0).unwrap();
-        let mut lane = Lane::new(&device, SLOT).unwrap();
+        let mut lane = Lane::new(&device, slot).unwrap();
         let mut buffer = device.alloc(LEN).unwrap();
         let ready = Ready::now();
         let mut crossing = lane.begin(&ready).unwrap();
-        let to = buffer.as_slice_mut().split_to(SLOT as u64);
+        let to = buffer.as_slice_mut().split_to(slot as u64);
         crossing.carry(to, |_| Ok::<_, DeviceError>(())).unwrap();
         (1..=3).for_each(|nth| double.fail("cuStreamSynchronize", nth, 719));
         assert!(crossing.finish().is_err());
@@ -308,7 +310,7 @@ mod tests {
         assert_eq!(lane.bytes(), 0);
         drop(lane);
         double.fail_no_more();
-        assert_eq!(double.live().pinned_memory, before + 4);
+        assert_eq!(double.live().pinned_memory, before + 1);
     }
 
     /// The fifth part waits for the first, and for that alone.

@@ -14,6 +14,8 @@ mod file;
 mod file_system;
 mod home;
 mod host_slice;
+#[cfg(feature = "cuda")]
+mod huge;
 mod io_account;
 mod mapping;
 mod queue;
@@ -30,6 +32,8 @@ pub(crate) use file::{
 pub(crate) use file_system::{Family, FileSystem};
 pub(crate) use home::Home;
 pub(crate) use host_slice::HostSliceMut;
+#[cfg(feature = "cuda")]
+pub(crate) use huge::HugeBuffer;
 pub(crate) use io_account::{StorageReads, process_storage_read_bytes, thread_storage_read_bytes};
 pub(crate) use mapping::{Mapping, vm_readv_refused};
 #[cfg(test)]

@@ -86,6 +86,24 @@ fn cold() -> (Scene, std::path::PathBuf) {
 /// Runs it in the child of a fork; it must end well, and in time.
 #[must_use]
 pub(crate) fn fork_and(in_the_child: impl FnOnce()) -> WaitStatus {
+    fork_beside(in_the_child).ended()
+}
+
+/// The child of a fork.
+#[must_use]
+pub(crate) struct Beside(nix::unistd::Pid);
+
+impl Beside {
+    /// Waits for it.
+    pub(crate) fn ended(self) -> WaitStatus {
+        let ended = waitpid(self.0, None).unwrap();
+        println!("the child of the fork: {ended:?}");
+        ended
+    }
+}
+
+/// The same, while this process goes on.
+pub(crate) fn fork_beside(in_the_child: impl FnOnce()) -> Beside {
     // SAFETY: as above.
     #[allow(unsafe_code)]
     match unsafe { nix::unistd::fork() }.unwrap() {
@@ -95,11 +113,7 @@ pub(crate) fn fork_and(in_the_child: impl FnOnce()) -> WaitStatus {
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(i32::from(good.is_err())) }
         }
-        ForkResult::Parent { child } => {
-            let ended = waitpid(child, None).unwrap();
-            println!("the child of the fork: {ended:?}");
-            ended
-        }
+        ForkResult::Parent { child } => Beside(child),
     }
 }
 

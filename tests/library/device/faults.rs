@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cudarc::driver::CudaContext;
+use fake_cuda::control::PINNING;
 use gpumap::facts::{self, Driver};
 use gpumap::{Device, Error, ReadOptions};
 
@@ -140,12 +141,17 @@ fn any_call_may_fail() {
     ];
     on_the_double(this_test!(), |double, path| {
         let mut failures = 0;
-        for call in CALLS {
+        let ways = [("64KiB", true), ("4MiB", true), ("4MiB", false)];
+        let all = CALLS
+            .into_iter()
+            .flat_map(|call| ways.map(|way| (call, way)));
+        for (call, (piece, registers)) in all {
+            double.writable_registration(registers);
             for nth in 1..=6 {
                 let context = CudaContext::new(0).unwrap();
                 let stream = context.new_stream().unwrap();
                 let mut slice = stream.alloc_zeros::<u8>(500_000).unwrap();
-                let rt = runtime(&[("GPUMAP_PIECE", "64KiB"), ("GPUMAP_WORKERS", "2")]);
+                let rt = runtime(&[("GPUMAP_PIECE", piece), ("GPUMAP_WORKERS", "2")]);
                 let map = rt.open(path).unwrap();
                 double.fail(call, nth, 719);
                 let outcome = map.read(0..500_000, &mut slice);
@@ -170,23 +176,31 @@ fn any_call_may_fail() {
 #[test]
 fn little_pinned_memory_is_enough_and_none_is_told() {
     on_the_double(this_test!(), |double, path| {
-        double.pinned_memory(600 << 10);
-        let rt = runtime(&[("GPUMAP_WORKERS", "1")]);
-        let map = rt.open(path).unwrap();
-        let mut buffer = rt.device(0).unwrap().alloc(9 * MIB).unwrap();
-        let rows = [5..3 * MIB + 5, 0..6 * MIB];
-        map.gather(&rows, &mut buffer).unwrap();
-        let expected = [pread(path, 5, 3 * MIB), pread(path, 0, 6 * MIB)].concat();
-        assert!(held(&buffer) == expected);
-        assert!(rt.release_staging() <= 600 << 10);
-        double.pinned_memory(0);
-        let error = map.read(0..9 * MIB, &mut buffer).unwrap_err().to_string();
-        for part in [
-            "cuMemHostAlloc",
-            "lower GPUMAP_PINNED",
-            path.to_str().unwrap(),
-        ] {
-            assert!(error.contains(part), "{error}");
+        let ways = [
+            (600 << 10, true, 512 << 10),
+            (5 << 20, true, 4 * MIB),
+            (5 << 20, false, 4 * MIB),
+        ];
+        for (most, registers, taken) in ways {
+            double.pinned_memory(most);
+            double.writable_registration(registers);
+            let rt = runtime(&[("GPUMAP_WORKERS", "1")]);
+            let map = rt.open(path).unwrap();
+            let mut buffer = rt.device(0).unwrap().alloc(9 * MIB).unwrap();
+            let rows = [5..3 * MIB + 5, 0..6 * MIB];
+            map.gather(&rows, &mut buffer).unwrap();
+            let expected = [pread(path, 5, 3 * MIB), pread(path, 0, 6 * MIB)].concat();
+            assert!(held(&buffer) == expected);
+            assert_eq!(rt.release_staging(), taken);
+            double.pinned_memory(0);
+            let error = map.read(0..9 * MIB, &mut buffer).unwrap_err().to_string();
+            for part in [
+                "cuMemHostAlloc",
+                "lower GPUMAP_PINNED",
+                path.to_str().unwrap(),
+            ] {
+                assert!(error.contains(part), "{error}");
+            }
         }
     });
 }
@@ -196,15 +210,26 @@ fn little_pinned_memory_is_enough_and_none_is_told() {
 fn only_short_memory_makes_smaller_slots() {
     on_the_double(this_test!(), |double, path| {
         let mut buffer = runtime(&[]).device(0).unwrap().alloc(100).unwrap();
-        for call in ["cuMemHostAlloc", "cuEventCreate"] {
+        for (call, registers) in [
+            ("cuMemHostAlloc", false),
+            ("cuMemHostAlloc", true),
+            ("cuEventCreate", false),
+            ("cuEventCreate", true),
+        ] {
             for (code, slots) in [(2, 4 * MIB), (719, 8 * MIB)] {
+                double.writable_registration(registers);
                 let rt = runtime(&[]);
                 let map = rt.open(path).unwrap();
                 double.fail(call, 1, code);
+                if call == "cuMemHostAlloc" {
+                    double.fail(PINNING, 1, 1);
+                }
                 let outcome = map.read(0..100, &mut buffer);
                 assert_eq!(outcome.is_ok(), code == 2, "{call}: {outcome:?}");
+                let told = outcome.map_or_else(|error| error.to_string(), |_| call.to_owned());
+                assert!(told.contains(call), "{told}");
                 map.read(0..100, &mut buffer).unwrap();
-                assert_eq!(rt.release_staging(), slots, "{call} {code}");
+                assert_eq!(rt.release_staging(), slots, "{call} {code} {registers}");
             }
         }
     });

@@ -8,6 +8,7 @@ mod gds;
 mod in_place;
 mod lives;
 mod on_stream;
+mod pinned;
 mod reads;
 mod slices;
 mod views;

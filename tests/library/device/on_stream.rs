@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::{CudaContext, CudaStream};
-use fake_cuda::control::Double;
+use fake_cuda::control::{Double, PINNING};
 use gpumap::{
     DeviceBuffer, DeviceError, DeviceStream, Engine, Error, KeptIndices, Mmap, OnStream, Reason,
     Report, Route,
@@ -31,6 +31,13 @@ fn rows_of(path: &Path, rows: &[Range<u64>]) -> Vec<u8> {
 fn numbered(path: &Path, numbers: &[u32]) -> Vec<u8> {
     let row = |n: &u32| u64::from(*n) * ROW..(u64::from(*n) + 1) * ROW;
     rows_of(path, &numbers.iter().map(row).collect::<Vec<_>>())
+}
+
+/// The same for rows of another length, of which there are many.
+fn many_rows(path: &Path, numbers: &[u32], row: u64) -> Vec<u8> {
+    let whole = std::fs::read(path).unwrap();
+    let row_of = |n: &u32| &whole[(u64::from(*n) * row) as usize..][..row as usize];
+    numbers.iter().flat_map(row_of).copied().collect()
 }
 
 fn seed(double: Option<&Double>, seed: u64) {
@@ -386,6 +393,31 @@ fn a_call_that_fails_leaves_nothing_behind() {
             "cuMemcpyDtoHAsync_v2",
             "cuMemHostRegister_v2",
         ];
+        // So many that their memory is registered, where it can be.
+        let many = ROWS.repeat(80_000);
+        let row = 10;
+        let expected = many_rows(path, &many, row);
+        for (call, registers) in [
+            ("cuMemHostAlloc", false),
+            (PINNING, true),
+            ("cuEventCreate", true),
+        ] {
+            double.writable_registration(registers);
+            let to = || gpu.alloc(row * many.len() as u64).unwrap();
+            rt.release_staging();
+            double.fail(call, 1, 1);
+            let put = map.gather_rows_on(&stream, &many, row, to());
+            double.fail_no_more();
+            assert_eq!(put.is_ok(), call == PINNING, "{call}: {put:?}");
+            match put {
+                Ok(reading) => drop(reading.wait().0.unwrap()),
+                Err(refused) => assert!(refused.to_string().contains(call), "{refused}"),
+            }
+            let again = map.gather_rows_on(&stream, &many, row, to()).unwrap();
+            let (report, buffer) = again.wait();
+            report.unwrap();
+            assert!(held(&buffer) == expected, "{call}");
+        }
         for call in calls {
             for nth in 1..=2 {
                 rt.release_staging();

@@ -105,9 +105,12 @@ fn the_hosts_memory_holds_the_bytes() {
 fn a_copy_holds_the_bytes_where_nothing_else_serves() {
     on_the_double(this_test!(), |double, path| {
         double.read_only_registration(false);
-        hold_the_bytes(Some(double), path, |backing, len| {
-            backing == Backing::PinnedCopy { bytes: len }
-        });
+        for registers in [false, true] {
+            double.writable_registration(registers);
+            hold_the_bytes(Some(double), path, |backing, len| {
+                backing == Backing::PinnedCopy { bytes: len }
+            });
+        }
         let rt = small_chunks();
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
         let error = map.view_with(&gpu, .., ONLY).unwrap_err();
@@ -122,13 +125,16 @@ fn a_copy_holds_the_bytes_where_nothing_else_serves() {
             "{error}"
         );
         assert!(error.to_string().contains("allow a copy"), "{error}");
-        double.pinned_memory(100);
-        let error = map.view(&gpu, 0..101).unwrap_err().to_string();
-        assert!(
-            error.contains("cuMemHostAlloc") && error.contains("view less"),
-            "{error}"
-        );
-        map.view(&gpu, 0..100).unwrap();
+        for (most, registers) in [(100, true), (3 * MIB, true), (3 * MIB, false)] {
+            double.pinned_memory(usize::try_from(most).unwrap());
+            double.writable_registration(registers);
+            let error = map.view(&gpu, 0..=most).unwrap_err().to_string();
+            assert!(
+                error.contains("cuMemHostAlloc") && error.contains("view less"),
+                "{error}"
+            );
+            map.view(&gpu, 0..most).unwrap();
+        }
     });
 }
 
