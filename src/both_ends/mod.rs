@@ -8,10 +8,12 @@ mod meeting;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
 use crate::cuda::{Crossing, DeviceSliceMut, Ferry, Lane};
+use crate::lock::lock;
 use crate::pool::Lent;
 use crate::read::Request;
 use crate::report::Report;
@@ -43,14 +45,26 @@ fn enough(otherwise: u64) -> u64 {
 const LANES_EACH: u64 = 2;
 
 /// Lanes for the threads that are to pread: none where one thread does it all, and fewer where it would have to wait
-/// for one.
+/// for one. As many threads make them, since it is the kernel that takes long, for memory, and does it for all at once;
+/// but before any of them preads: to register that memory is a call of the driver.
 pub(crate) fn lanes<'r>(
     request: &'r Request<'_>,
     shore: &Shore,
     preaders: u64,
 ) -> Vec<Lent<'r, Lane>> {
-    let spare = || request.runtime.spare_lane(&shore.device);
-    (0..preaders * LANES_EACH).map_while(|_| spare()).collect()
+    let runtime = request.runtime;
+    let wanted = preaders * LANES_EACH;
+    let (begun, lanes) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let threads = usize::try_from(preaders).unwrap_or(usize::MAX);
+    runtime.workers().share(threads, &|| {
+        while begun.fetch_add(1, Ordering::Relaxed) < wanted {
+            let Some(lane) = runtime.spare_lane(&shore.device) else {
+                break;
+            };
+            lock(&lanes).push(lane);
+        }
+    });
+    lanes.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the thread that registers has.
