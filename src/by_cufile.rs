@@ -1,7 +1,6 @@
 //! The part of the spine for reads by cuFile: threads call it, each for a task at a time, and where it fails
 //! unasked before its first byte the threads that copy take over.
 
-use crate::cuda::DeviceSliceMut;
 use crate::cufile::{CufileFile, Proof};
 use crate::error::{Error, Result};
 use crate::plan::{self, Piece, Pieces};
@@ -17,11 +16,11 @@ pub(crate) fn run(
     ask: Ask,
     pieces: &[Piece],
     shore: &Shore,
-    destination: &mut DeviceSliceMut<'_>,
+    destination: Landing<'_>,
     report: &mut Report,
 ) -> Result<Pieces> {
     let before = report.bytes;
-    let error = match read(request, pieces, shore, destination.reborrow(), report) {
+    let error = match read(request, pieces, shore, destination, report) {
         Ok(()) => return Ok(Pieces::new()),
         Err(error) => error,
     };
@@ -37,7 +36,7 @@ fn read(
     request: &Request<'_>,
     pieces: &[Piece],
     shore: &Shore,
-    destination: DeviceSliceMut<'_>,
+    destination: Landing<'_>,
     report: &mut Report,
 ) -> Result<()> {
     let cufile = request.cufile()?;
@@ -48,7 +47,6 @@ fn read(
     let waited = shore.ready.wait(&shore.device);
     waited.map_err(|error| request.error(Failure::Device(error)))?;
     let proof = Proof::begin(&cufile, request.options.measure);
-    let destination = Landing::Device(destination);
     let done = move_pieces(
         request,
         pieces,

@@ -357,7 +357,10 @@ impl Ready {
         match device.0 {}
     }
 
-    pub(crate) fn of(device: &Device, _: &DeviceSliceMut<'_>) -> Result<Self> {
+    pub(crate) fn of<'s, 'd: 's>(
+        device: &Device,
+        _: impl IntoIterator<Item = &'s DeviceSliceMut<'d>>,
+    ) -> Result<Self> {
         match device.0 {}
     }
 
@@ -391,7 +394,7 @@ impl<'d> Crossing<'_, 'd> {
 
     pub(crate) fn carry<E: From<DeviceError>>(
         &mut self,
-        _: DeviceSliceMut<'d>,
+        _: &[DeviceSliceMut<'d>],
         _: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         match self.0 {}

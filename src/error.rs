@@ -74,6 +74,36 @@ pub enum Error {
         /// Bytes the destination holds.
         destination: u64,
     },
+    /// A segment of a batch does not lie inside its destination.
+    #[error("{}: it was to land in bytes {}..{} of a destination that holds {len}; give it one that is longer, or an earlier place", path.display(), range.start, range.end)]
+    OutsideDestination {
+        /// The file.
+        path: PathBuf,
+        /// Where it was to land.
+        range: Range<u64>,
+        /// Bytes that the destination holds; 0 where it is not one of the batch's.
+        len: u64,
+    },
+    /// Two segments of a batch land in the same bytes; the one that was added later is not read.
+    #[error("{}: it was to land in bytes {}..{} of its destination, some of which are those of segment {other}; give each bytes of its own", path.display(), range.start, range.end)]
+    Overlap {
+        /// The file.
+        path: PathBuf,
+        /// Where it was to land.
+        range: Range<u64>,
+        /// The segment that was added before.
+        other: usize,
+    },
+    /// Segments of a batch were not read; the others were.
+    #[error("segment {segment}{}: {source}", and_others(*failed))]
+    Segment {
+        /// The first that was not read, counted from 0 in the order in which they were added.
+        segment: usize,
+        /// How many were not.
+        failed: usize,
+        /// Why that one was not.
+        source: Box<Error>,
+    },
     /// The file is shorter than it was when it was mapped. The destination may hold some bytes.
     #[error("{}: {}asked for {asked} bytes at file offset {file_offset}, but only {available} were there: the file shrank; refresh() the map and read what is left", path.display(), row_prefix(*row))]
     Truncated {
@@ -170,9 +200,12 @@ impl Error {
             | Self::Cancelled { path }
             | Self::Busy { path, .. }
             | Self::Length { path, .. }
+            | Self::OutsideDestination { path, .. }
+            | Self::Overlap { path, .. }
             | Self::Truncated { path, .. }
             | Self::Route { path, .. } => Some(path),
             Self::Device { path, .. } | Self::Cufile { path, .. } => path.as_deref(),
+            Self::Segment { source, .. } => source.path(),
             Self::Setting(_) => None,
         }
     }
@@ -240,6 +273,13 @@ fn at(range: Option<&Range<u64>>) -> String {
 
 fn path_prefix(path: Option<&Path>) -> String {
     path.map_or_else(String::new, |path| format!("{}: ", path.display()))
+}
+
+fn and_others(failed: usize) -> String {
+    match failed {
+        0 | 1 => String::new(),
+        more => format!(", the first of {more} that were not read"),
+    }
 }
 
 fn row_prefix(row: Option<usize>) -> String {

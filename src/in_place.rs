@@ -208,7 +208,7 @@ pub(crate) fn gather(
         return Ok(None);
     }
     let failed = |error: DeviceError| request.error(error.into());
-    let shore = Shore::of(request, &to).map_err(failed)?;
+    let shore = Shore::of(request, [&to]).map_err(failed)?;
     let numbers = Ready::of_indices(device, &indices).map_err(failed)?;
     let mut lane = request.runtime.lane(device).map_err(failed)?;
     let mut crossing = lane.begin(&shore.ready).map_err(failed)?;

@@ -60,6 +60,7 @@
 )))]
 compile_error!("gpumap runs on 64-bit little-endian Linux");
 
+mod batch;
 mod both_ends;
 mod by_cufile;
 mod captured;
@@ -98,6 +99,7 @@ mod view;
 pub mod warm;
 mod workers;
 
+pub use batch::{Batch, BatchDestination, BatchError, BatchReport};
 pub use captured::Captured;
 pub use cuda::{Device, DeviceBuffer, DeviceError, DeviceIndices, DeviceSliceMut, DeviceStream};
 pub use cufile::{

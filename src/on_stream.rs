@@ -456,7 +456,7 @@ impl Mmap {
         let path = self.path().to_owned();
         let destination = landing.len();
         match landing {
-            Landing::Host(_) => Err(Error::Route {
+            Landing::Host(_) | Landing::Scattered(_) => Err(Error::Route {
                 path,
                 route: Route::Mapped,
                 reason: Reason::HostDestination,

@@ -254,7 +254,11 @@ impl Request<'_> {
                 destination: destination.len(),
             });
         }
-        let ask = self.ask(destination.memory())?;
+        let mut ask = self.ask(destination.memory())?;
+        if let Landing::Scattered(_) = destination {
+            let missing = Err(Reason::SeveralPlaces);
+            ask.in_place = Some(InPlace { missing });
+        }
         let plan = self.plan(ask)?;
         let mut report = Report {
             rows: self.rows.count() as u64,

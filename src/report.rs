@@ -95,6 +95,8 @@ pub enum Reason {
     Scattered,
     /// The rows' numbers lie on the device, and only it looks at them.
     NumbersOnDevice,
+    /// The bytes land in several places of the device's memory, and it reads in place into one.
+    SeveralPlaces,
     /// Nothing is mapped: the map is empty.
     NotMapped,
     /// The file was changed since it was mapped, and lies on a stacked file system (overlayfs, FUSE),
@@ -186,6 +188,9 @@ impl std::fmt::Display for Reason {
             Self::NumbersOnDevice => {
                 f.write_str("the rows' numbers lie on the device, which looks them up by itself")
             }
+            Self::SeveralPlaces => f.write_str(
+                "the bytes land in several places of the device's memory, and it reads in place into one",
+            ),
             Self::NotMapped => f.write_str("the map is empty, so nothing is mapped"),
             Self::MappingStale => f.write_str(
                 "the file was changed since it was mapped, and on its stacked file system the \
@@ -312,6 +317,14 @@ pub struct RouteUse {
     pub engine: Option<Engine>,
 }
 
+impl RouteUse {
+    fn join(&mut self, more: Self) {
+        self.bytes += more.bytes;
+        self.ops += more.ops;
+        self.engine = more.engine.or(self.engine);
+    }
+}
+
 /// Pages of a request, and how many of them were resident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -336,7 +349,7 @@ pub struct ResidentPages {
 /// assert!(report.reason(Route::Buffered).is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Report {
     /// Bytes that landed in the destination.
@@ -411,6 +424,35 @@ impl Report {
         self.fallbacks.push(fallback);
     }
 
+    /// Adds what another read did; `elapsed` stays. What is unknown of one is unknown of both.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.rows += other.rows;
+        for (used, more) in self.routes.iter_mut().zip(other.routes) {
+            used.join(more);
+        }
+        for (used, more) in self.engines.iter_mut().zip(other.engines) {
+            used.join(more);
+        }
+        for (reason, others) in self.reasons.iter_mut().zip(other.reasons) {
+            *reason = reason.and(others).and(*reason);
+        }
+        self.not_in_place = self
+            .not_in_place
+            .and(other.not_in_place)
+            .and(self.not_in_place);
+        self.fallbacks.extend(other.fallbacks.iter().cloned());
+        let pages = self.residency_before.zip(other.residency_before);
+        self.residency_before = pages.map(|(one, other)| ResidentPages {
+            resident: one.resident + other.resident,
+            pages: one.pages + other.pages,
+        });
+        let read = self.storage_read_bytes.zip(other.storage_read_bytes);
+        self.storage_read_bytes = read.map(|(one, other)| one + other);
+        // Each counted the other too, if they were under way at once.
+        self.cufile = None;
+    }
+
     pub(crate) fn add(&mut self, route: Route, moved: RouteUse) {
         let of_engine = moved
             .engine
@@ -419,9 +461,7 @@ impl Report {
             .into_iter()
             .chain([&mut self.routes[route.index()]])
         {
-            used.bytes += moved.bytes;
-            used.ops += moved.ops;
-            used.engine = moved.engine.or(used.engine);
+            used.join(moved);
         }
         self.bytes += moved.bytes;
     }

@@ -30,28 +30,34 @@ pub(crate) fn run(
     if pieces.is_empty() {
         return Ok(());
     }
-    let mut slice = match destination {
-        Landing::Device(slice) => slice,
-        host => return move_pieces(request, pieces, Way::Host, host, report),
+    let mut destination = destination;
+    let shore = match &destination {
+        Landing::Host(_) => return move_pieces(request, pieces, Way::Host, destination, report),
+        Landing::Device(slice) => Shore::of(request, [slice]),
+        Landing::Scattered(parts) => Shore::of(request, parts.parts()),
     };
-    let shore = Shore::of(request, &slice).map_err(|error| request.error(error.into()))?;
-    let left = if let Some(engine) = in_place::engine(plan) {
-        let meter = Meter::begin(request);
-        let left = in_place::run(request, ask, engine, &shore, &mut slice, report)?;
-        meter.end(report);
-        Some(left)
-    } else if pieces[0].route == Route::Gds {
-        Some(by_cufile::run(
-            request, ask, pieces, &shore, &mut slice, report,
-        )?)
-    } else {
-        None
+    let shore = shore.map_err(|error| request.error(error.into()))?;
+    let left = match (&mut destination, in_place::engine(plan)) {
+        (Landing::Device(slice), Some(engine)) => {
+            let meter = Meter::begin(request);
+            let left = in_place::run(request, ask, engine, &shore, slice, report)?;
+            meter.end(report);
+            Some(left)
+        }
+        (to, _) if pieces[0].route == Route::Gds => Some(by_cufile::run(
+            request,
+            ask,
+            pieces,
+            &shore,
+            to.reborrow(),
+            report,
+        )?),
+        _ => None,
     };
     let pieces = left.as_deref().unwrap_or(pieces);
     if pieces.is_empty() {
         return Ok(());
     }
-    let destination = Landing::Device(slice);
     move_pieces(request, pieces, Way::Slots(&shore), destination, report)
 }
 
@@ -148,12 +154,15 @@ pub(crate) struct Shore {
 }
 
 impl Shore {
-    pub(crate) fn of(
+    /// All of the destination lies on one device.
+    pub(crate) fn of<'s, 'd: 's>(
         request: &Request<'_>,
-        destination: &DeviceSliceMut<'_>,
+        destination: impl IntoIterator<Item = &'s DeviceSliceMut<'d>>,
     ) -> Result<Self, DeviceError> {
-        let device = request.runtime.find_device(destination.ordinal())?;
-        let ready = Ready::of(&device, destination)?;
+        let mut parts = destination.into_iter().peekable();
+        let ordinal = parts.peek().map_or(0, |part| part.ordinal());
+        let device = request.runtime.find_device(ordinal)?;
+        let ready = Ready::of(&device, parts)?;
         Ok(Self { device, ready })
     }
 }
@@ -226,7 +235,7 @@ impl<'d> Run<'_, 'd> {
     fn cross(&self, shore: &Shore) -> Result<(), DeviceError> {
         let mut lane = self.request.runtime.lane(&shore.device)?;
         let mut crossing = lane.begin(&shore.ready)?;
-        while let Some((piece, Landing::Device(destination))) = self.next_piece() {
+        while let Some((piece, destination)) = self.next_piece() {
             if let Err((at, failure)) = self.carry_piece(piece, destination, &mut crossing) {
                 self.fail(at, failure);
             }
@@ -238,16 +247,17 @@ impl<'d> Run<'_, 'd> {
     fn carry_piece<'c>(
         &self,
         piece: Piece,
-        mut destination: DeviceSliceMut<'c>,
+        mut destination: Landing<'c>,
         crossing: &mut Crossing<'_, 'c>,
     ) -> Result<(), (u64, Failure)> {
         let mut part = piece;
-        while !destination.is_empty() {
+        while destination.len() > 0 {
             let to = destination.split_to(crossing.slot_bytes());
             let (at, len) = (part.destination.start(), to.len());
+            let to = to.into_parts();
             part.destination = ByteRange::at(at, len).unwrap_or_default();
             crossing
-                .carry(to, |slot| self.move_piece(&part, HostSliceMut::new(slot)))
+                .carry(&to, |slot| self.move_piece(&part, HostSliceMut::new(slot)))
                 .map_err(|failure| (at, failure))?;
             part.start = self.request.rows.after(part.start, len);
             part.destination = ByteRange::at(at + len, 0).unwrap_or_default();

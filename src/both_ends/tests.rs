@@ -36,7 +36,7 @@ fn read(fill: &Fill<'_>) -> (thread::Result<Outcome>, Vec<u8>) {
     let request = map.request(rows, LEN, ReadOptions::new());
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let to = buffer.as_slice_mut();
-        let shore = Shore::of(&request, &to).unwrap();
+        let shore = Shore::of(&request, [&to]).unwrap();
         let mut lane = rt.lane(&device).unwrap();
         let mut others = [
             rt.spare_lane(&device).unwrap(),

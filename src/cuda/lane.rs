@@ -172,31 +172,39 @@ impl<'d> Crossing<'_, 'd> {
         Ok(())
     }
 
-    /// Fills a slot, as soon as one is free, and begins to copy it: as many bytes as the destination
-    /// has, at most a slot of them. Nothing is copied where `fill` fails.
+    /// Fills a slot, as soon as one is free, and begins to copy it: as many bytes as the destinations
+    /// have together, at most a slot of them, to one after another. Nothing is copied where `fill` fails.
     pub(crate) fn carry<E: From<DeviceError>>(
         &mut self,
-        to: DeviceSliceMut<'d>,
+        to: &[DeviceSliceMut<'d>],
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let device = self.lane.device.clone();
         let _bound = device.bind()?;
         let slot = self.free_slot()?;
-        let len = usize::try_from(to.len())
-            .unwrap_or(usize::MAX)
-            .min(slot.len());
-        fill(&mut slot.as_mut_slice()[..len])?;
-        let from = slot.start().cast();
+        let asked: u64 = to.iter().map(DeviceSliceMut::len).sum();
+        let filled = usize::try_from(asked).unwrap_or(usize::MAX);
+        let filled = filled.min(slot.len());
+        fill(&mut slot.as_mut_slice()[..filled])?;
+        let start = slot.start();
         self.copies += 1;
         self.busy = true;
-        // SAFETY: `len` bytes are on both sides. The slot is not touched before a wait for this copy,
-        // and the destination is borrowed until `finish`, or the drop, has waited.
-        let copied = unsafe {
-            device
-                .driver()
-                .copy_to_device(to.address(), from, len, self.lane.stream.handle())
-        };
-        Ok(copied?)
+        let mut at = 0;
+        for part in to {
+            let len = usize::try_from(part.len()).unwrap_or(usize::MAX);
+            let len = len.min(filled - at);
+            let from = start.wrapping_add(at).cast();
+            at += len;
+            // SAFETY: `len` bytes are on both sides. The slot is not touched before a wait for this copy,
+            // and the destination is borrowed until `finish`, or the drop, has waited.
+            unsafe {
+                let stream = self.lane.stream.handle();
+                device
+                    .driver()
+                    .copy_to_device(part.address(), from, len, stream)
+            }?;
+        }
+        Ok(())
     }
 
     /// The next slot, once nothing reads it any more. Whoever begins something that does counts it in
@@ -303,7 +311,7 @@ mod tests {
         let ready = Ready::now();
         let mut crossing = lane.begin(&ready).unwrap();
         let to = buffer.as_slice_mut().split_to(slot as u64);
-        crossing.carry(to, |_| Ok::<_, DeviceError>(())).unwrap();
+        crossing.carry(&[to], |_| Ok::<_, DeviceError>(())).unwrap();
         (1..=3).for_each(|nth| double.fail("cuStreamSynchronize", nth, 719));
         assert!(crossing.finish().is_err());
         assert!(!lane.serves(&device));
@@ -328,7 +336,7 @@ mod tests {
                 assert_eq!(double.under_way(), under_way);
                 Ok::<_, DeviceError>(())
             };
-            crossing.carry(rest.split_to(SLOT as u64), fill).unwrap();
+            crossing.carry(&[rest.split_to(SLOT as u64)], fill).unwrap();
         }
         crossing.finish().unwrap();
         assert_eq!(double.under_way(), 0);
@@ -362,7 +370,7 @@ mod tests {
                     slot.fill(part);
                     Ok::<_, DeviceError>(())
                 };
-                let carried = crossing.carry(rest.split_to(SLOT as u64), fill);
+                let carried = crossing.carry(&[rest.split_to(SLOT as u64)], fill);
                 assert_eq!(carried.is_err(), part == 2);
             }
             crossing.finish().unwrap();
@@ -377,7 +385,7 @@ mod tests {
             let (mut carried, mut filled) = (0, 0);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let mut rest = buffer.as_slice_mut();
-                let ready = Ready::of(device, &rest).unwrap();
+                let ready = Ready::of(device, [&rest]).unwrap();
                 let mut crossing = lane.begin(&ready).unwrap();
                 while !rest.is_empty() {
                     let to = rest.split_to(crossing.slot_bytes());
@@ -388,7 +396,7 @@ mod tests {
                         slot.fill(filled.to_le_bytes()[0]);
                         Ok::<_, DeviceError>(())
                     };
-                    crossing.carry(to, fill).unwrap();
+                    crossing.carry(&[to], fill).unwrap();
                     carried += len;
                 }
                 crossing.finish().unwrap();

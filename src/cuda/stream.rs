@@ -1,5 +1,7 @@
 //! Streams of our own, events, and the moment from which memory may be touched.
 
+use smallvec::{SmallVec, smallvec};
+
 use super::device::Device;
 use super::driver::{DeviceError, Handle, Result};
 use super::indices::DeviceIndices;
@@ -126,20 +128,34 @@ impl Drop for Event {
 /// The moment from which memory of a device may be touched.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    event: Option<Event>,
+    /// Most destinations have no stream of their own, or one.
+    events: SmallVec<[Event; 1]>,
 }
 
 impl Ready {
     /// At once.
     #[cfg(test)]
     pub(super) fn now() -> Self {
-        Self { event: None }
+        Self {
+            events: SmallVec::new(),
+        }
     }
 
-    /// Marks where the destination's own stream is now.
-    pub(crate) fn of(device: &Device, destination: &DeviceSliceMut<'_>) -> Result<Self> {
-        // SAFETY: whoever made the destination said that its stream lives.
-        unsafe { Self::after(device, destination.context, destination.after) }
+    /// Marks where the destinations' own streams are now, each of them once.
+    pub(crate) fn of<'s, 'd: 's>(
+        device: &Device,
+        destinations: impl IntoIterator<Item = &'s DeviceSliceMut<'d>>,
+    ) -> Result<Self> {
+        let mut events = SmallVec::new();
+        let mut marked: SmallVec<[_; 1]> = SmallVec::new();
+        for DeviceSliceMut { context, after, .. } in destinations {
+            if !marked.contains(&(*context, *after)) {
+                // SAFETY: whoever made the destination said that its stream lives.
+                events.extend(unsafe { Self::after(device, *context, *after) }?.events);
+                marked.push((*context, *after));
+            }
+        }
+        Ok(Self { events })
     }
 
     /// Marks where the stream of the numbers is now.
@@ -160,27 +176,31 @@ impl Ready {
             return Err(DeviceError::OtherContext { ordinal });
         }
         let Some(after) = after else {
-            return Ok(Self { event: None });
+            return Ok(Self {
+                events: SmallVec::new(),
+            });
         };
         let _bound = device.bind()?;
         let event = Event::new(device)?;
         // SAFETY: as the caller says.
         unsafe { event.record(after) }?;
-        Ok(Self { event: Some(event) })
+        Ok(Self {
+            events: smallvec![event],
+        })
     }
 
     /// Waits for it.
     pub(crate) fn wait(&self, device: &Device) -> Result<()> {
-        let Some(event) = &self.event else {
-            return Ok(());
-        };
-        let _bound = device.bind()?;
-        event.synchronize()
+        if self.is_later() {
+            let _bound = device.bind()?;
+            self.events.iter().try_for_each(Event::synchronize)?;
+        }
+        Ok(())
     }
 
     /// Whether anything must be waited for.
     pub(super) fn is_later(&self) -> bool {
-        self.event.is_some()
+        !self.events.is_empty()
     }
 
     /// Lets a stream begin nothing more before.
@@ -194,11 +214,13 @@ impl Ready {
     /// # Safety
     /// The stream lives.
     pub(super) unsafe fn before_all_of(&self, device: &Device, stream: Handle) -> Result<()> {
-        let Some(event) = &self.event else {
-            return Ok(());
-        };
-        let _bound = device.bind()?;
-        // SAFETY: as the caller says.
-        unsafe { event.before(stream) }
+        if self.is_later() {
+            let _bound = device.bind()?;
+            for event in &self.events {
+                // SAFETY: as the caller says.
+                unsafe { event.before(stream) }?;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,10 +1,13 @@
-//! What is asked for: rows of a map (`rows`), where their bytes go, and how the caller wants it done.
+//! What is asked for: rows of a map (`rows`), where their bytes go (`scattered`: to several places), and how the
+//! caller wants it done.
 
 mod rows;
+mod scattered;
 
 use std::mem::MaybeUninit;
 
 use bytemuck::AnyBitPattern;
+use smallvec::{SmallVec, smallvec};
 
 use crate::cuda::{DeviceBuffer, DeviceError, DeviceSliceMut};
 use crate::cufile::RegisteredBuffer;
@@ -15,6 +18,7 @@ pub use rows::Indices;
 #[cfg(feature = "cuda")]
 pub(crate) use rows::Numbers;
 pub(crate) use rows::{Cursor, RowNumbers, Rows, Segment};
+pub(crate) use scattered::Scattered;
 
 /// How bytes travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -177,6 +181,8 @@ pub enum Memory {
 pub enum Landing<'d> {
     Host(HostSliceMut<'d>),
     Device(DeviceSliceMut<'d>),
+    /// Only batches make these.
+    Scattered(Scattered<'d>),
 }
 
 impl<'d> Landing<'d> {
@@ -184,6 +190,7 @@ impl<'d> Landing<'d> {
         match self {
             Self::Host(slice) => slice.len() as u64,
             Self::Device(slice) => slice.len(),
+            Self::Scattered(parts) => parts.len(),
         }
     }
 
@@ -191,6 +198,7 @@ impl<'d> Landing<'d> {
         match self {
             Self::Host(_) => Memory::Host,
             Self::Device(slice) => Memory::Device(slice.ordinal()),
+            Self::Scattered(parts) => Memory::Device(parts.ordinal()),
         }
     }
 
@@ -199,6 +207,24 @@ impl<'d> Landing<'d> {
         match self {
             Self::Host(slice) => Self::Host(slice.split_to(len)),
             Self::Device(slice) => Self::Device(slice.split_to(len)),
+            Self::Scattered(parts) => parts.split_to(len),
+        }
+    }
+
+    pub(crate) fn reborrow(&mut self) -> Landing<'_> {
+        match self {
+            Self::Host(slice) => Landing::Host(slice.front(u64::MAX)),
+            Self::Device(slice) => Landing::Device(slice.reborrow()),
+            Self::Scattered(parts) => Landing::Scattered(parts.reborrow()),
+        }
+    }
+
+    /// The places on a device, in their order; none for host memory.
+    pub(crate) fn into_parts(self) -> SmallVec<[DeviceSliceMut<'d>; 1]> {
+        match self {
+            Self::Host(_) => SmallVec::new(),
+            Self::Device(slice) => smallvec![slice],
+            Self::Scattered(parts) => parts.into_parts(),
         }
     }
 }

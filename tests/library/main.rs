@@ -10,6 +10,7 @@
     reason = "tests and their helpers"
 )]
 
+mod batch;
 mod child;
 mod conform;
 mod contracts;
