@@ -104,33 +104,53 @@ fn accepted_at(accepted: &BTreeMap<u64, Place>, place: &Place, len: u64) -> Resu
     }
 }
 
+/// Segments that will be a request, before its destination is cut off.
+struct Run {
+    map: Mmap,
+    segments: Vec<(usize, ByteRange)>,
+    /// Where they land.
+    lands: Range<u64>,
+}
+
 /// Cuts a destination at the segments, which come in its order.
 fn cut(mut landing: Landing<'_>, places: impl Iterator<Item = (u64, Place)>) -> Vec<Request<'_>> {
-    let mut runs: Vec<(Range<u64>, Mmap, Vec<(usize, ByteRange)>)> = Vec::new();
-    for (at, place) in places {
-        let segment = (place.number, place.source);
-        let end = at + place.source.len();
+    let mut runs: Vec<Run> = Vec::new();
+    for (
+        at,
+        Place {
+            number,
+            map,
+            source,
+            ..
+        },
+    ) in places
+    {
+        let lands = at..at + source.len();
         match runs.last_mut() {
-            Some((run, map, segments)) if run.end == at && same(map, &place.map) => {
-                run.end = end;
-                segments.push(segment);
+            Some(run) if run.lands.end == at && same(&run.map, &map) => {
+                run.lands.end = lands.end;
+                run.segments.push((number, source));
             }
-            _ => runs.push((at..end, place.map, vec![segment])),
+            _ => runs.push(Run {
+                map,
+                segments: vec![(number, source)],
+                lands,
+            }),
         }
     }
     let mut cursor = 0;
-    let split = |(run, map, segments): (Range<u64>, Mmap, Vec<_>)| {
-        landing.split_to(run.start - cursor);
-        cursor = run.end;
-        let bytes = run.end - run.start;
+    let with_destination = |run: Run| {
+        landing.split_to(run.lands.start - cursor);
+        cursor = run.lands.end;
+        let bytes = run.lands.end - run.lands.start;
         Request {
-            map,
-            segments,
+            map: run.map,
+            segments: run.segments,
             bytes,
             destination: landing.split_to(bytes),
         }
     };
-    runs.into_iter().map(split).collect()
+    runs.into_iter().map(with_destination).collect()
 }
 
 /// Those of one map that land on one device, joined, since a request to a device ends with a wait: in the order of

@@ -172,7 +172,7 @@ impl<'d> Batch<'d> {
         let mut outcome = Outcome::new(segments.len());
         let requests = requests(&mut destinations, segments, options, &mut outcome);
         if let Some(runtime) = requests.first().map(|first| first.map.runtime().clone()) {
-            outcome.done(run::run(&runtime, requests, options));
+            outcome = run::run(&runtime, requests, options, outcome);
         }
         outcome.finish(begun.elapsed())
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::run::Done;
 use crate::error::Error;
 use crate::report::Report;
 
@@ -92,13 +91,8 @@ impl Outcome {
         self.failures.insert(segment, error);
     }
 
-    pub(super) fn done(&mut self, all: Vec<Done>) {
-        for done in all {
-            match done {
-                Done::Read(segments, report) => self.reads.push((segments, report)),
-                Done::Failed(segment, error) => self.failed(segment, error),
-            }
-        }
+    pub(super) fn read(&mut self, segments: Vec<usize>, report: Report) {
+        self.reads.push((segments, report));
     }
 
     pub(super) fn finish(mut self, elapsed: Duration) -> Result<BatchReport, BatchError> {

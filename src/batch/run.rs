@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use super::join::Request;
-use crate::error::{Error, Result};
+use super::outcome::Outcome;
+use crate::error::Result;
 use crate::lock::lock;
 use crate::mmap::Mmap;
 use crate::range::ByteRange;
@@ -13,49 +14,39 @@ use crate::report::Report;
 use crate::request::{Landing, Memory, ReadOptions, Rows};
 use crate::runtime::Runtime;
 
-/// How segments ended.
-#[derive(Debug)]
-pub(super) enum Done {
-    Read(Vec<usize>, Report),
-    Failed(usize, Error),
-}
-
 /// Requests that are done one after another.
 type Chain<'d> = Vec<Request<'d>>;
 
+/// Does the requests, and adds what came of them to the outcome.
 pub(super) fn run(
     runtime: &Runtime,
     requests: Vec<Request<'_>>,
     options: ReadOptions,
-) -> Vec<Done> {
+    outcome: Outcome,
+) -> Outcome {
     let workers = runtime.workers();
     let enough = runtime.settings().piece_bytes() * workers.limit() as u64;
     let chains = chains(requests, enough);
-    let threads = options
-        .workers
-        .map_or(workers.limit(), |_| 1)
-        .min(chains.len());
+    let threads = options.workers.map_or(workers.limit(), |_| 1);
+    let threads = threads.min(chains.len());
     let feed = Mutex::new(chains);
-    let all = Mutex::new(Vec::new());
+    let outcome = Mutex::new(outcome);
     workers.share(threads, &|| {
         // Not in the loop's head: the lock would be held while the chain is done.
         let next = || lock(&feed).pop();
         while let Some(chain) = next() {
             for request in chain {
-                let mut done = Vec::new();
                 let Request {
                     map,
                     segments,
                     destination,
                     ..
                 } = request;
-                read(&map, &segments, destination, options, &mut done);
-                lock(&all).append(&mut done);
+                read(&map, &segments, destination, options, &outcome);
             }
         }
     });
-    all.into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is large enough for all threads waits for what goes to the same memory: at once they would share the same
@@ -86,7 +77,7 @@ fn read(
     segments: &[(usize, ByteRange)],
     mut destination: Landing<'_>,
     options: ReadOptions,
-    done: &mut Vec<Done>,
+    outcome: &Mutex<Outcome>,
 ) {
     match (
         attempt(map, segments, destination.reborrow(), options),
@@ -94,15 +85,15 @@ fn read(
     ) {
         (Ok(report), _) => {
             let numbers = segments.iter().map(|(number, _)| *number);
-            done.push(Done::Read(numbers.collect(), report));
+            lock(outcome).read(numbers.collect(), report);
         }
-        (Err(error), [(number, _)]) => done.push(Done::Failed(*number, error)),
+        (Err(error), [(number, _)]) => lock(outcome).failed(*number, error),
         (Err(_), _) => {
             let (first, rest) = segments.split_at(segments.len() / 2);
             let bytes = first.iter().map(|(_, range)| range.len()).sum();
             let front = destination.split_to(bytes);
-            read(map, first, front, options, done);
-            read(map, rest, destination, options, done);
+            read(map, first, front, options, outcome);
+            read(map, rest, destination, options, outcome);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Device memory as the destination. Each case runs in a child, on a double of the driver; on the
 //! driver itself, with `GPUMAP_TEST_DRIVER=real`, where there is a GPU.
 
+mod batch;
 mod captured;
 mod cufile;
 mod faults;

@@ -1,5 +1,6 @@
 //! The route `gds`: reads by cuFile, on a double of it, on a machine of the test's own where it may be tried.
 
+mod batches;
 mod by_conformance;
 mod counters;
 mod faults;

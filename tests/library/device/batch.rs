@@ -1,0 +1,238 @@
+//! Batches into device memory, in one place and in many, on several devices and beside host memory.
+
+use std::fs::File;
+
+use cudarc::driver::CudaContext;
+use gpumap::{Batch, BatchError, Engine, Error, ReadOptions, Reason, Route};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::{held, on_a_device, on_the_double};
+use crate::batch::{case, files, runtimes, sees_a_cut_file, segments_of_a_cut_file, try_case};
+use crate::child::this_test;
+use crate::scene::{MIB, Scene, host_routes, pread, runtime};
+
+#[test]
+fn any_segments_into_any_memories_are_what_pread_gives() {
+    on_a_device(this_test!(), |double, _| {
+        let scene = Scene::new();
+        let paths = files(&scene);
+        let devices = if double.is_some() { 2 } else { 1 };
+        let routes: Vec<_> = host_routes().into_iter().map(Some).chain([None]).collect();
+        let runtimes = runtimes();
+        let mut runner = TestRunner::new(Config {
+            cases: 60,
+            failure_persistence: None,
+            ..Config::default()
+        });
+        let drawn = (
+            case(),
+            0usize..3,
+            prop::sample::select(routes),
+            any::<bool>(),
+        );
+        let done = runner.run(&drawn, |(case, which, route, host)| {
+            let rt = &runtimes[which];
+            let gpus = (0..devices).map(|number| Some(rt.device(number).unwrap()));
+            let memories: Vec<_> = gpus.chain(host.then_some(None)).collect();
+            try_case(
+                rt,
+                &paths,
+                &case,
+                &memories,
+                ReadOptions::new().route(route),
+            );
+            Ok(())
+        });
+        done.unwrap();
+    });
+}
+
+/// One wait of each thread that carries, however many segments there are.
+#[test]
+fn small_segments_cost_no_wait_each() {
+    on_the_double(this_test!(), |double, path| {
+        let rt = runtime(&[("GPUMAP_WORKERS", "1")]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let lens = (0..300u64).map(|n| if n == 150 { 5 * MIB } else { 8 * (n + 1) });
+        let mut start = 3;
+        let mut buffers: Vec<_> = lens
+            .map(|len| {
+                start += len;
+                (start - len, gpu.alloc(len).unwrap())
+            })
+            .collect();
+        let mut batch = Batch::new();
+        for (start, buffer) in &mut buffers {
+            batch.add(&map, *start..*start + buffer.len(), buffer);
+        }
+        let waits = || double.calls("cuStreamSynchronize");
+        let before = waits();
+        let report = batch.read().unwrap();
+        assert_eq!(waits() - before, 1);
+        assert_eq!((report.reads.len(), report.total.rows), (1, 1));
+        assert_eq!(report.total.not_in_place, Some(Reason::SeveralPlaces));
+        for (start, buffer) in &buffers {
+            assert!(held(buffer) == pread(path, *start, buffer.len()), "{start}");
+        }
+    });
+}
+
+/// What lies end to end in one allocation is a gather, and done as one.
+#[test]
+fn into_one_place_it_is_a_gather_and_a_named_engine_reads_each_place_in_place() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let options = ReadOptions::new()
+            .route(Route::Mapped)
+            .engine(Engine::Kernel);
+        let rows = [7..1007, 5_000..5_008, MIB..MIB + 4096];
+        let len = rows.iter().map(|row| row.end - row.start).sum();
+        let (mut one, mut apart) = (gpu.alloc(len).unwrap(), gpu.alloc(8).unwrap());
+        let mut batch = Batch::with(options);
+        let to = batch.destination(&mut one);
+        let mut at = 0;
+        for row in &rows {
+            batch.add_at(&map, row.clone(), to, at);
+            at += row.end - row.start;
+        }
+        let last = batch.add(&map, 9..17, &mut apart);
+        let report = batch.read().unwrap();
+        assert_eq!(report.reads.len(), 2);
+        assert_eq!(report.segment(0).unwrap().rows, 3);
+        for segment in [0, last] {
+            assert!(
+                report
+                    .segment(segment)
+                    .unwrap()
+                    .engine(Engine::Kernel)
+                    .is_some()
+            );
+        }
+        let expected: Vec<u8> = rows
+            .iter()
+            .flat_map(|row| pread(path, row.start, row.end - row.start))
+            .collect();
+        assert!(held(&one) == expected);
+        assert!(held(&apart) == pread(path, 9, 8));
+    });
+}
+
+/// Work that the user put on any destination's stream comes first, whatever the driver does.
+#[test]
+fn nothing_lands_before_the_streams_of_all_destinations_are_there() {
+    on_a_device(this_test!(), |double, path| {
+        let map = runtime(&[("GPUMAP_PIECE", "64KiB")]).open(path).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        for seed in 1..=20 {
+            if let Some(double) = double {
+                double.seed(seed);
+            }
+            let streams = [(); 3].map(|()| context.new_stream().unwrap());
+            let mut slices: Vec<_> = (0..6)
+                .map(|n| {
+                    let stream = &streams[n % 3];
+                    let mut slice = stream.alloc_zeros::<u8>(30_000).unwrap();
+                    stream.memset_zeros(&mut slice).unwrap();
+                    slice
+                })
+                .collect();
+            let mut batch = Batch::new();
+            for (slice, start) in slices.iter_mut().zip((7..).step_by(100_000)) {
+                batch.add(&map, start..start + 30_000, slice);
+            }
+            batch.read().unwrap();
+            for (slice, start) in slices.iter().zip((7..).step_by(100_000)) {
+                let got = slice.stream().clone_dtoh(slice).unwrap();
+                assert!(got == pread(path, start, 30_000), "seed {seed}");
+            }
+        }
+    });
+}
+
+fn numbers(error: &BatchError) -> Vec<usize> {
+    error.failures().map(|(number, _)| number).collect()
+}
+
+#[test]
+fn of_a_device_that_is_gone_every_segment_is_named_and_host_memory_is_filled() {
+    on_the_double(this_test!(), |double, path| {
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB"), ("GPUMAP_WORKERS", "2")]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let mut on_device: Vec<_> = (0..5).map(|_| gpu.alloc(1000).unwrap()).collect();
+        let mut on_host = vec![vec![0u8; 1000]; 5];
+        let mut batch = Batch::new();
+        for (n, (device, host)) in (0..).zip(on_device.iter_mut().zip(&mut on_host)) {
+            batch.add(&map, n * 5000..n * 5000 + 1000, device);
+            batch.add(&map, n * 5000..n * 5000 + 1000, host);
+        }
+        (1..=100).for_each(|nth| double.fail("cuMemcpyHtoDAsync_v2", nth, 700));
+        let error = batch.read().unwrap_err();
+        double.fail_no_more();
+        assert_eq!(numbers(&error), [0, 2, 4, 6, 8]);
+        for (_, error) in error.failures() {
+            assert!(
+                matches!(error, Error::Device { path: Some(_), .. }),
+                "{error}"
+            );
+        }
+        assert_eq!(error.report().segments(), 5);
+        for (n, host) in (0..).zip(&on_host) {
+            assert!(*host == pread(path, n * 5000, 1000), "{n}");
+        }
+    });
+}
+
+/// A destination whose device cannot be had takes its own segments with it.
+#[test]
+fn memory_of_another_context_fails_alone() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let context = CudaContext::new_non_primary(0, 0).unwrap();
+        let mut foreign = context.default_stream().clone_htod(&[7u8; 100]).unwrap();
+        let mut ours = gpu.alloc(100).unwrap();
+        let mut batch = Batch::new();
+        batch.add(&map, 0..100, &mut foreign);
+        batch.add(&map, 0..100, &mut ours);
+        let error = batch.read().unwrap_err();
+        assert_eq!(numbers(&error), [0]);
+        assert!(held(&ours) == pread(path, 0, 100));
+    });
+}
+
+#[test]
+fn of_a_file_that_was_cut_everything_is_read_that_is_there() {
+    on_a_device(this_test!(), |_, _| {
+        for (route, piece) in host_routes().into_iter().zip(["4KiB", "4MiB", "64KiB"]) {
+            let scene = Scene::new();
+            let rt = runtime(&[
+                ("GPUMAP_PIECE", piece),
+                ("GPUMAP_WORKERS", "3"),
+                ("GPUMAP_PINNED", "64KiB"),
+            ]);
+            let gpu = rt.device(0).unwrap();
+            let paths = ["cut", "whole"].map(|name| scene.file(name, MIB));
+            let maps = paths.each_ref().map(|path| rt.open(path).unwrap());
+            let cut = File::options().write(true).open(&paths[0]).unwrap();
+            cut.set_len(500_000).unwrap();
+            let segments = segments_of_a_cut_file();
+            let len = |range: &std::ops::Range<u64>| range.end - range.start;
+            let mut buffers: Vec<_> = segments
+                .iter()
+                .map(|(_, range)| gpu.alloc(len(range)).unwrap())
+                .collect();
+            let mut batch = Batch::with(ReadOptions::new().route(route));
+            for ((file, range), buffer) in segments.iter().zip(&mut buffers) {
+                batch.add(&maps[*file], range.clone(), buffer);
+            }
+            sees_a_cut_file(&batch.read().unwrap_err());
+            for (number, ((file, range), buffer)) in segments.iter().zip(&buffers).enumerate() {
+                let there = number % 3 != 0;
+                let expected = || pread(&paths[*file], range.start, len(range));
+                assert!(!there || held(buffer) == expected(), "{route} {number}");
+            }
+        }
+    });
+}
