@@ -134,7 +134,11 @@ fn nothing_lands_before_the_streams_of_all_destinations_are_there() {
                 .map(|n| {
                     let stream = &streams[n % 3];
                     let mut slice = stream.alloc_zeros::<u8>(30_000).unwrap();
-                    stream.memset_zeros(&mut slice).unwrap();
+                    // The streams are behind each other, so that whoever waits for one of them does not
+                    // wait for all.
+                    for _ in 0..=10 * n {
+                        stream.memset_zeros(&mut slice).unwrap();
+                    }
                     slice
                 })
                 .collect();
