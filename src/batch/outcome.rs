@@ -56,6 +56,12 @@ impl BatchError {
     pub fn report(&self) -> &BatchReport {
         &self.report
     }
+
+    /// The same, taken.
+    #[must_use]
+    pub fn into_report(self) -> BatchReport {
+        *self.report
+    }
 }
 
 /// The first failure, with its segment.

@@ -1,5 +1,6 @@
 //! Batches into device memory, in one place and in many, on several devices and beside host memory.
 
+use std::ffi::OsStr;
 use std::fs::File;
 
 use cudarc::driver::CudaContext;
@@ -7,6 +8,7 @@ use gpumap::{Batch, BatchError, Engine, Error, ReadOptions, Reason, Route};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use super::reads::said_by_with;
 use super::{held, on_a_device, on_the_double};
 use crate::batch::{case, files, runtimes, sees_a_cut_file, segments_of_a_cut_file, try_case};
 use crate::child::this_test;
@@ -239,4 +241,56 @@ fn of_a_file_that_was_cut_everything_is_read_that_is_there() {
             }
         }
     });
+}
+
+/// A model as large as asked for, whose tensors are aligned to 8 bytes and no more, and the example that reads it.
+#[test]
+fn the_example_reads_every_tensor_of_a_model_that_was_made() {
+    let scene = Scene::new();
+    let folder = scene.path("model");
+    let words = [folder.as_os_str(), OsStr::new("3MiB"), OsStr::new("3")];
+    let Some((made, _)) = said_by_with("make_model", &words) else {
+        return;
+    };
+    let shards = [1, 2, 3].map(|n| folder.join(format!("model-0000{n}-of-00003.safetensors")));
+    let mut tensors = 0u64;
+    let (mut sum, mut bytes) = (0, 0);
+    for shard in &shards {
+        let all = std::fs::read(shard).unwrap();
+        let header = usize::try_from(u64::from_le_bytes(all[..8].try_into().unwrap())).unwrap();
+        let (header, data) = all[8..].split_at(header);
+        let header: serde_json::Value = serde_json::from_slice(header).unwrap();
+        let entries = header.as_object().unwrap().iter();
+        let starts: Vec<u64> = entries
+            .filter_map(|(_, entry)| entry["data_offsets"][0].as_u64())
+            .collect();
+        assert!(starts.iter().all(|start| start.is_multiple_of(8)));
+        assert!(starts.iter().any(|start| !start.is_multiple_of(16)));
+        tensors += starts.len() as u64;
+        bytes += data.len();
+        sum += data.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    }
+    assert!(
+        tensors > 100 && bytes > 2 << 20 && bytes <= 3 << 20,
+        "{made}"
+    );
+    assert_eq!(
+        made,
+        format!("{tensors} tensors, {bytes} bytes, in 3 files\n")
+    );
+    for per_tensor in [true, false] {
+        let per_tensor = per_tensor.then_some(OsStr::new("--per-tensor"));
+        let files = shards.iter().map(|shard| shard.as_os_str());
+        let words: Vec<_> = per_tensor.into_iter().chain(files).collect();
+        let Some((with, without)) = said_by_with("safetensors", &words) else {
+            return;
+        };
+        let summed = format!("the bytes sum to {sum}\n");
+        assert!(
+            with.ends_with(&summed) && without.ends_with(&summed),
+            "{with}{without}"
+        );
+        let told = format!("{tensors} tensors, {bytes} bytes into Double 0, in 3 reads");
+        assert!(with.starts_with(&told), "{with}");
+    }
 }

@@ -1,5 +1,6 @@
 //! What lands on a device is what pread gives, by every route, whatever pieces and slots are.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
@@ -206,6 +207,11 @@ fn pieces_and_pinned_memory_at_their_ends() {
 /// What an example says on the double, and without a driver, as cargo builds it beside the tests; `None`
 /// where it is not built. The driver is what the loader finds by name.
 pub(super) fn said_by(example: &str) -> Option<(String, String)> {
+    said_by_with(example, &[])
+}
+
+/// The same, with words behind its name.
+pub(super) fn said_by_with(example: &str, words: &[&OsStr]) -> Option<(String, String)> {
     let program = std::env::current_exe().unwrap();
     let folder = program.ancestors().nth(2).unwrap();
     let example = folder.join("examples").join(example);
@@ -215,6 +221,7 @@ pub(super) fn said_by(example: &str) -> Option<(String, String)> {
     std::os::unix::fs::symlink(Double::path().unwrap(), scene.path("libcuda.so")).unwrap();
     let said = |folder: &Path| {
         let run = Command::new(&example)
+            .args(words)
             .env("LD_LIBRARY_PATH", folder)
             .output()
             .unwrap();

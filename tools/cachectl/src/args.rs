@@ -9,7 +9,7 @@ use gpumap::sample::State;
 
 use crate::expect::Expect;
 use crate::ranges::Bounds;
-use crate::values::{RouteChoice, To, bytes, count, device, named, state, threads};
+use crate::values::{Per, RouteChoice, To, bytes, count, device, named, state, threads};
 
 /// Every help ends with what the exit status means.
 macro_rules! help {
@@ -77,6 +77,19 @@ Examples:
   cachectl read weights.bin --offset 1M --len 64K --route mapped --measure
   cachectl read weights.bin --to gpu:0 --digest     the digest of what arrived on the device
   cachectl read weights.bin --rows rows.txt --workers 8 --json"
+);
+
+const LOAD_EXAMPLES: &str = help!(
+    "\
+All tensors are read by one call, whatever their sizes. In one allocation a file they lie where they lie
+behind the file's header, which is as well aligned as whoever wrote the file had it: the table says how well.
+In one allocation each they begin at a page on the host, and at 256 bytes at least on a GPU. A file with
+something wrong is told and left out, the others are loaded.
+
+Examples:
+  cachectl load model.safetensors --to gpu:0 --digest
+  cachectl load model.safetensors.index.json       every shard that the index names
+  cachectl load model-*.safetensors --per tensor --json --tensors"
 );
 
 const PLAN_EXAMPLES: &str = help!(
@@ -178,6 +191,9 @@ pub(crate) enum Command {
     /// Read a file, a range of it, or rows, and tell how the bytes travelled
     #[command(after_help = READ_EXAMPLES)]
     Read(ReadArgs),
+    /// Read the tensors of models (safetensors) into memory, all of them at once
+    #[command(after_help = LOAD_EXAMPLES)]
+    Load(LoadArgs),
     /// Show how a read would be done, without doing it
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
@@ -306,6 +322,35 @@ pub(crate) struct ReadArgs {
     /// Tell the SHA-256 of the bytes as they lie in the destination
     #[arg(long)]
     pub(crate) digest: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Files of tensors, or indexes of such (their names end in .json)
+    #[arg(required = true, value_name = "FILE", value_parser = OsStringValueParser::new().try_map(named))]
+    pub(crate) files: Vec<OsString>,
+    /// Where the tensors go: host, or gpu:N
+    #[arg(long, default_value = "host")]
+    pub(crate) to: To,
+    /// One allocation for each file, or for each tensor
+    #[arg(long, value_name = "WHAT", default_value = "file")]
+    pub(crate) per: Per,
+    /// auto, buffered, mapped, direct or gds; a named one is taken or it is an error
+    /// [default: GPUMAP_ROUTE]
+    #[arg(long)]
+    pub(crate) route: Option<RouteChoice>,
+    /// Threads, this one among them [default: GPUMAP_WORKERS]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<String>,
+    /// Tell what was resident before, and what came from storage
+    #[arg(long)]
+    pub(crate) measure: bool,
+    /// Tell the SHA-256 of each file's tensors, in the order of the file, as they lie in the destination
+    #[arg(long)]
+    pub(crate) digest: bool,
+    /// Tell of each tensor too; with --digest its own
+    #[arg(long)]
+    pub(crate) tensors: bool,
 }
 
 #[derive(Debug, Args)]

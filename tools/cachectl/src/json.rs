@@ -60,6 +60,12 @@ pub enum Record {
     Warm(WarmRecord),
     /// `read`.
     Read(ReadRecord),
+    /// `load`: one file.
+    Load(LoadRecord),
+    /// `load`: one tensor, where `--tensors` was given.
+    Tensor(TensorRecord),
+    /// `load`: all files together, at the end.
+    LoadTotal(LoadTotalRecord),
     /// `bench`: one run.
     Sample(SampleRecord),
     /// `bench`: all runs of one combination.
@@ -274,6 +280,68 @@ pub struct ReadRecord {
     pub report: Option<ReportRecord>,
     /// What went wrong. `report` then tells of the windows that were read before.
     pub error: Option<String>,
+}
+
+/// `load`: the tensors of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LoadRecord {
+    /// The file, or an index of files that could not be taken.
+    #[serde(flatten)]
+    pub name: Name,
+    /// Where its tensors' bytes begin in the file.
+    pub offset_bytes: Option<u64>,
+    /// How many bytes lie there.
+    pub len_bytes: Option<u64>,
+    /// How many tensors it has.
+    pub tensors: Option<u64>,
+    /// The largest power of 2, up to a page, at multiples of which all of them begin behind `offset_bytes`; in one
+    /// allocation a file they do so there too.
+    pub align_bytes: Option<u64>,
+    /// SHA-256, in lower-case hexadecimal, of its tensors, in the order of the file, as they lie in the destination.
+    pub digest: Option<String>,
+    /// What went wrong. Nothing of the file was loaded, or not all of its tensors.
+    pub error: Option<String>,
+}
+
+/// `load`: one tensor.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TensorRecord {
+    /// Its file.
+    #[serde(flatten)]
+    pub name: Name,
+    /// Its name.
+    pub tensor: String,
+    /// What its elements are, in the words of its file.
+    pub dtype: String,
+    /// How many there are in each dimension.
+    pub shape: Vec<u64>,
+    /// Its first byte in the file.
+    pub offset_bytes: u64,
+    /// Its length.
+    pub len_bytes: u64,
+    /// Its first byte in its allocation.
+    pub at_bytes: u64,
+    /// SHA-256, in lower-case hexadecimal, of its bytes as they lie in the destination.
+    pub digest: Option<String>,
+    /// Why it was not read.
+    pub error: Option<String>,
+}
+
+/// `load`: all files together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LoadTotalRecord {
+    /// Files that were to be loaded.
+    pub files: u64,
+    /// Files that were not, or not whole.
+    pub errors: u64,
+    /// Tensors that were read.
+    pub tensors: u64,
+    /// Where the bytes went: `host` or `gpu:N`.
+    pub destination: String,
+    /// How long the reading took; headers, hashing and memory are not in it. `null` where nothing was read.
+    pub seconds: Option<f64>,
+    /// How the bytes travelled.
+    pub report: Option<ReportRecord>,
 }
 
 /// How bytes travelled.
@@ -610,6 +678,9 @@ from_records!(
     EvictSystem(EvictSystemRecord),
     Warm(WarmRecord),
     Read(ReadRecord),
+    Load(LoadRecord),
+    Tensor(TensorRecord),
+    LoadTotal(LoadTotalRecord),
     Sample(SampleRecord),
     Summary(SummaryRecord),
     Plan(PlanRecord),

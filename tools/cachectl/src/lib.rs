@@ -10,6 +10,7 @@ mod evict;
 mod expect;
 mod interrupt;
 pub mod json;
+mod load;
 mod memory;
 mod names;
 mod out;
@@ -104,6 +105,7 @@ fn run(command: Command, out: &Out) -> Outcome {
         Command::Evict(args) => evict::run(&args, out),
         Command::Warm(args) => warm::run(&args, out),
         Command::Read(args) => read::run(&args, settings, out),
+        Command::Load(args) => load::run(&args, settings, out),
         Command::Plan(args) => plan::run(&args, settings, out),
         Command::Bench(args) => bench::run(&args, &runtime, out),
         Command::Doctor(args) => doctor::run(&args, &runtime, out),

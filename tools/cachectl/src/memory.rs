@@ -1,6 +1,8 @@
 //! The memory that bytes are read into.
 
-use gpumap::{Destination, Device, DeviceBuffer, Runtime};
+use std::ops::Range;
+
+use gpumap::{Batch, BatchDestination, Destination, Device, DeviceBuffer, Runtime};
 
 use crate::out::size;
 use crate::values::To;
@@ -67,6 +69,42 @@ impl Memory {
                 None => read(buffer),
             },
         }
+    }
+
+    /// Hands all of it to a batch.
+    pub(crate) fn join<'d>(&'d mut self, batch: &mut Batch<'d>) -> BatchDestination {
+        match &mut self.kind {
+            Kind::Host(memory) => batch.destination(memory.bytes()),
+            Kind::Device { buffer, .. } => batch.destination(buffer),
+        }
+    }
+
+    /// Shows a part of its bytes as they lie there, piece by piece; of a device, copied from it now.
+    ///
+    /// # Errors
+    /// Where they cannot be copied, in words.
+    pub(crate) fn show(
+        &mut self,
+        part: Range<u64>,
+        mut see: impl FnMut(&[u8]),
+    ) -> Result<(), String> {
+        const PIECE: u64 = 16 << 20;
+        let number = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        match &mut self.kind {
+            Kind::Host(memory) => see(&memory.bytes()[number(part.start)..number(part.end)]),
+            Kind::Device { buffer, copy } => {
+                copy.resize(number(PIECE.min(part.end - part.start)).max(copy.len()), 0);
+                let mut at = part.start;
+                while at < part.end {
+                    let piece = &mut copy[..number(PIECE.min(part.end - at))];
+                    let copied = buffer.copy_to_host(at, piece);
+                    copied.map_err(|error| told(self.to, &error))?;
+                    see(piece);
+                    at += piece.len() as u64;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Writes a byte to the first `len` bytes at least.

@@ -8,6 +8,7 @@ use gpumap::{ByteRange, Error, Mmap, Runtime, Settings};
 use crate::args::RequestArgs;
 use crate::memory;
 use crate::rows;
+use crate::values::RouteChoice;
 use crate::words;
 
 /// A file that is open, and what is asked of it. All ranges lie in the file.
@@ -58,7 +59,7 @@ impl Request {
         workers: Option<&str>,
         settings: Settings,
     ) -> Result<Self, String> {
-        let runtime = runtime(args, workers, settings)?;
+        let runtime = runtime(args.route, workers, settings)?;
         memory::device(args.to, &runtime)?;
         let map = runtime
             .open(file(args))
@@ -80,12 +81,12 @@ pub(crate) fn file(args: &RequestArgs) -> &Path {
 }
 
 /// What the command line says goes before what the environment says: `--route auto` too.
-fn runtime(
-    args: &RequestArgs,
+pub(crate) fn runtime(
+    route: Option<RouteChoice>,
     workers: Option<&str>,
     mut settings: Settings,
 ) -> Result<Runtime, String> {
-    let route = args.route.map(|route| route.to_string());
+    let route = route.map(|route| route.to_string());
     let given = [
         ("--route", "GPUMAP_ROUTE", route),
         ("--workers", "GPUMAP_WORKERS", workers.map(str::to_owned)),

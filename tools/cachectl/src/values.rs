@@ -54,6 +54,25 @@ pub(crate) fn state(text: &str) -> Result<State, String> {
         .ok_or_else(|| "accepted: cold, warm".into())
 }
 
+/// What has an allocation of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Per {
+    File,
+    Tensor,
+}
+
+impl FromStr for Per {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "file" => Ok(Self::File),
+            "tensor" => Ok(Self::Tensor),
+            _ => Err("accepted: file, tensor"),
+        }
+    }
+}
+
 /// A route, or the choice left to the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RouteChoice(pub(crate) Option<Route>);

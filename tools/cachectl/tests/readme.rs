@@ -36,6 +36,10 @@ fn folder() -> tempfile::TempDir {
     std::fs::write(folder.path().join("weights.bin"), &bytes).unwrap();
     std::fs::create_dir(folder.path().join("models")).unwrap();
     std::fs::write(folder.path().join("models/a.bin"), &bytes[..1 << 20]).unwrap();
+    let header = br#"{"t":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}       "#;
+    let len = (header.len() as u64).to_le_bytes();
+    let model = [&len, &header[..], &bytes[..16]].concat();
+    std::fs::write(folder.path().join("models/model.safetensors"), model).unwrap();
     folder
 }
 

@@ -119,8 +119,16 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
     });
     let (bytes, to) = (size(report.bytes), args.request.to.words());
     out.line(format!("{name}: {bytes}{rows}{to}{time}"));
-    routes(report, out);
     let windowed = record.len_bytes.is_some_and(|asked| asked > WINDOW);
+    travelled(report, args.measure, windowed, out);
+    if let Some(digest) = &record.digest {
+        out.line(format!("  sha256 {digest}"));
+    }
+}
+
+/// By which routes, what took over, and what was measured.
+pub(crate) fn travelled(report: &ReportRecord, measure: bool, windowed: bool, out: &Out) {
+    routes(report, out);
     if windowed {
         let window = size(WINDOW);
         out.line(format!(
@@ -137,11 +145,8 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
         let error = &fallback.error;
         out.line(format!("  {to} took over from {from}: {error}"));
     }
-    if args.measure {
+    if measure {
         measured(report, windowed, out);
-    }
-    if let Some(digest) = &record.digest {
-        out.line(format!("  sha256 {digest}"));
     }
 }
 
@@ -203,7 +208,7 @@ pub(crate) fn cufile(counted: &CufileRecord) -> String {
 
 /// Nothing where nothing was read.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn speed(bytes: u64, seconds: f64) -> String {
+pub(crate) fn speed(bytes: u64, seconds: f64) -> String {
     if bytes == 0 || seconds <= 0.0 {
         return String::new();
     }

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use cachectl::json::{FactRecord, PlanTotalRecord, ReadRecord, Record, SampleRecord};
 use fake_cuda::control::Double;
 
+use crate::load::{TENSORS, loaded, model};
 use crate::scene::{Answer, Scene, answer, sha256};
 
 /// Runs words that have no blanks in them; the program finds a double with two devices as it would
@@ -318,4 +319,42 @@ fn doctor_tells_of_every_device_after_the_machine() {
             && table.contains("\na to gpu:1\n"),
         "{table}"
     );
+}
+
+#[test]
+fn tensors_are_loaded_onto_a_device() {
+    let scene = Scene::new();
+    let data = model(&scene.path("m"), &TENSORS);
+    let other = model(&scene.path("n"), &[("other", 77)]);
+    for words in [
+        "",
+        "--per tensor",
+        "--per tensor --workers 2 --route buffered",
+    ] {
+        let words = format!("load m n --to gpu:1 --json --digest --tensors {words}");
+        let loaded = loaded(&say(&scene, words.trim_end()).ends(0));
+        let digests: Vec<_> = loaded
+            .files
+            .iter()
+            .map(|file| file.digest.clone().unwrap())
+            .collect();
+        assert_eq!(digests, [sha256(&data), sha256(&other)], "{words}");
+        assert_eq!(loaded.total.destination, "gpu:1");
+        assert_eq!(loaded.total.tensors, 6);
+    }
+    // The double has 256 MiB: what does not fit is told, and the other file is loaded.
+    let large = scene.path("large");
+    model(&large, &[("large", 8)]);
+    let header = r#"{"large":{"dtype":"U8","shape":[400000000],"data_offsets":[0,400000000]}} "#;
+    let len = (header.len() as u64).to_le_bytes();
+    fs::write(&large, [&len, header.as_bytes()].concat()).unwrap();
+    let file = fs::File::options().write(true).open(&large).unwrap();
+    file.set_len(8 + header.len() as u64 + 400_000_000).unwrap();
+    let loaded = loaded(&say(&scene, "load large n --to gpu:0 --json --digest").ends(2));
+    let error = loaded.files[0].error.as_ref().unwrap();
+    assert!(
+        error.starts_with("large: ") && error.contains("cuMemAlloc"),
+        "{error}"
+    );
+    assert_eq!(loaded.files[1].digest, Some(sha256(&other)));
 }

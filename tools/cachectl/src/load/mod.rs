@@ -1,0 +1,276 @@
+//! `load`: reads the tensors of models into memory, those of all files by one call. A command of its own beside
+//! `read`, which shows what it read to nobody and needs no more memory than a window.
+
+mod header;
+mod names;
+mod tell;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use gpumap::{Batch, BatchReport, Mmap, ReadOptions, Runtime, Settings};
+use sha2::{Digest, Sha256};
+
+use crate::args::LoadArgs;
+use crate::json::{LoadRecord, LoadTotalRecord, Name, TensorRecord, hex};
+use crate::memory::{self, Memory};
+use crate::out::Out;
+use crate::outcome::Outcome;
+use crate::read::sum::Sum;
+use crate::values::Per;
+use crate::{request, words};
+use header::Header;
+use names::Named;
+
+pub(crate) fn run(args: &LoadArgs, settings: Settings, out: &Out) -> Outcome {
+    let runtime = request::runtime(args.route, args.workers.as_deref(), settings);
+    let runtime = runtime.and_then(|runtime| {
+        memory::device(args.to, &runtime)?;
+        Ok(runtime)
+    });
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            out.problem(&error);
+            return Outcome::Failed;
+        }
+    };
+    let mut files = files(&args.files, &runtime);
+    for file in &mut files {
+        file.allocate(args, &runtime);
+    }
+    let report = read(&mut files, args);
+    let mut total = total(args, report);
+    total.files = files.len() as u64;
+    for file in &mut files {
+        if args.digest {
+            file.digest();
+        }
+        tell::file(file, args, out);
+        total.errors += u64::from(file.record.error.is_some());
+    }
+    let outcome = match total.errors {
+        0 => Outcome::Done,
+        _ => Outcome::Failed,
+    };
+    tell::total(total, args, out);
+    outcome
+}
+
+/// A file, as far as it has come.
+struct File {
+    record: LoadRecord,
+    tensors: Vec<TensorRecord>,
+    map: Option<Mmap>,
+    /// One for all tensors, or one for each.
+    memories: Vec<Memory>,
+}
+
+/// Every file that is to be loaded, with its header read, or with what is wrong with it.
+fn files(names: &[OsString], runtime: &Runtime) -> Vec<File> {
+    let mut seen = HashMap::new();
+    let mut files = Vec::new();
+    for named in names::all(names) {
+        files.push(match named {
+            Err((path, error)) => File::failed(&path, error),
+            Ok(named) => match open(&named, runtime, &mut seen) {
+                Ok((map, header)) => File::new(&named.path, map, header),
+                Err(error) => File::failed(&named.path, error),
+            },
+        });
+    }
+    files
+}
+
+/// A file with its header, if that has the tensors that an index promised, and none that another file has.
+fn open(
+    named: &Named,
+    runtime: &Runtime,
+    seen: &mut HashMap<String, PathBuf>,
+) -> Result<(Mmap, Header), String> {
+    let by = named.index.as_ref().map_or(String::new(), |index| {
+        format!(" (a shard that {} names)", index.display())
+    });
+    let map = runtime.open(&named.path);
+    let map = map.map_err(|error| format!("{}{by}", words::of(&error)))?;
+    let header = Header::read(&map)?;
+    let name = named.path.display();
+    for promised in &named.tensors {
+        if !header.tensors.iter().any(|tensor| tensor.name == *promised) {
+            return Err(format!(
+                "{name}: the tensor {promised} is not in it{by}; fetch the shards and the index again"
+            ));
+        }
+    }
+    for tensor in &header.tensors {
+        if let Some(first) = seen.get(&tensor.name) {
+            return Err(format!(
+                "{name}: the tensor {} is in {} too; load one of the two, or those that an index names",
+                tensor.name,
+                first.display()
+            ));
+        }
+    }
+    let names = header.tensors.iter().map(|tensor| tensor.name.clone());
+    seen.extend(names.map(|tensor| (tensor, named.path.clone())));
+    Ok((map, header))
+}
+
+impl File {
+    fn failed(path: &std::path::Path, error: String) -> Self {
+        Self {
+            record: LoadRecord {
+                name: Name::from(path),
+                error: Some(error),
+                ..LoadRecord::default()
+            },
+            tensors: Vec::new(),
+            map: None,
+            memories: Vec::new(),
+        }
+    }
+
+    fn new(path: &std::path::Path, map: Mmap, header: Header) -> Self {
+        let name = Name::from(path);
+        let record = LoadRecord {
+            name: name.clone(),
+            offset_bytes: Some(header.start),
+            len_bytes: Some(header.len),
+            tensors: Some(header.tensors.len() as u64),
+            align_bytes: Some(header.alignment()),
+            ..LoadRecord::default()
+        };
+        let tensors = header.tensors.into_iter().map(|tensor| TensorRecord {
+            name: name.clone(),
+            offset_bytes: header.start + tensor.bytes.start,
+            len_bytes: tensor.len(),
+            at_bytes: tensor.bytes.start,
+            tensor: tensor.name,
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+            digest: None,
+            error: None,
+        });
+        Self {
+            tensors: tensors.collect(),
+            record,
+            map: Some(map),
+            memories: Vec::new(),
+        }
+    }
+
+    /// Takes the memory for its tensors; where that cannot be had the file is left out.
+    fn allocate(&mut self, args: &LoadArgs, runtime: &Runtime) {
+        let whole = self.record.len_bytes.filter(|_| self.map.is_some());
+        let lens: Vec<u64> = match args.per {
+            Per::File => whole.into_iter().collect(),
+            Per::Tensor => self.tensors.iter().map(|tensor| tensor.len_bytes).collect(),
+        };
+        if args.per == Per::Tensor {
+            self.tensors
+                .iter_mut()
+                .for_each(|tensor| tensor.at_bytes = 0);
+        }
+        let memories = lens
+            .into_iter()
+            .map(|len| Memory::new(args.to, runtime, len));
+        match memories.collect() {
+            Ok(memories) => self.memories = memories,
+            Err(error) => {
+                self.map = None;
+                self.record.error = Some(format!("{}: {error}", self.record.name.path));
+            }
+        }
+    }
+
+    /// Hands its tensors to a batch.
+    fn join<'d>(&'d mut self, batch: &mut Batch<'d>) {
+        let Some(map) = &self.map else { return };
+        let destinations: Vec<_> = self
+            .memories
+            .iter_mut()
+            .map(|memory| memory.join(batch))
+            .collect();
+        let own = destinations.len() > 1;
+        for (number, tensor) in self.tensors.iter().enumerate() {
+            // A file without tensors has no destination either.
+            if let Some(to) = destinations.get(if own { number } else { 0 }) {
+                let start = tensor.offset_bytes;
+                batch.add_at(map, start..start + tensor.len_bytes, *to, tensor.at_bytes);
+            }
+        }
+    }
+
+    /// Hashes what arrived, if all of it did.
+    fn digest(&mut self) {
+        if self.record.error.is_some() || self.map.is_none() {
+            return;
+        }
+        let mut all = Sha256::new();
+        let own = self.memories.len() > 1;
+        for (number, tensor) in self.tensors.iter_mut().enumerate() {
+            let mut one = Sha256::new();
+            let part = tensor.at_bytes..tensor.at_bytes + tensor.len_bytes;
+            let memory = self.memories.get_mut(if own { number } else { 0 });
+            let shown = memory.map_or(Ok(()), |memory| {
+                memory.show(part, |bytes| {
+                    all.update(bytes);
+                    one.update(bytes);
+                })
+            });
+            if let Err(error) = shown {
+                self.record.error = Some(format!("{}: {error}", self.record.name.path));
+                return;
+            }
+            tensor.digest = Some(hex(&one.finalize()));
+        }
+        self.record.digest = Some(hex(&all.finalize()));
+    }
+}
+
+/// Reads all tensors, and writes down which were not.
+fn read(files: &mut [File], args: &LoadArgs) -> Option<BatchReport> {
+    let mut batch = Batch::with(ReadOptions::new().measure(args.measure));
+    for file in files.iter_mut() {
+        file.join(&mut batch);
+    }
+    if batch.is_empty() {
+        return None;
+    }
+    let error = match batch.read() {
+        Ok(report) => return Some(report),
+        Err(error) => error,
+    };
+    let failures = error
+        .failures()
+        .map(|(number, error)| (number, words::of(error)));
+    let mut failures: HashMap<usize, String> = failures.collect();
+    let mut number = 0;
+    for file in files.iter_mut().filter(|file| file.map.is_some()) {
+        for tensor in &mut file.tensors {
+            tensor.error = failures.remove(&number);
+            number += 1;
+        }
+        file.record.error = file.tensors.iter().find_map(|tensor| {
+            let error = tensor.error.as_ref()?;
+            Some(format!("tensor {}: {error}", tensor.tensor))
+        });
+    }
+    Some(error.into_report())
+}
+
+fn total(args: &LoadArgs, report: Option<BatchReport>) -> LoadTotalRecord {
+    let mut sum = Sum::default();
+    let mut record = LoadTotalRecord {
+        destination: args.to.to_string(),
+        ..LoadTotalRecord::default()
+    };
+    if let Some(report) = report {
+        report.reads.iter().for_each(|read| sum.add(read));
+        record.tensors = report.segments() as u64;
+        record.seconds = Some(report.total.elapsed.as_secs_f64());
+        record.report = Some(sum.into_record());
+    }
+    record
+}
