@@ -25,7 +25,8 @@ pub(super) fn run(
     outcome: Outcome,
 ) -> Outcome {
     let workers = runtime.workers();
-    let enough = runtime.settings().piece_bytes() * workers.limit() as u64;
+    let at_once = workers.limit().min(runtime.lanes_at_most());
+    let enough = runtime.settings().piece_bytes() * at_once as u64;
     let chains = chains(requests, enough);
     let threads = options.workers.map_or(workers.limit(), |_| 1);
     let threads = threads.min(chains.len());
@@ -49,7 +50,7 @@ pub(super) fn run(
     outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is large enough for all threads waits for what goes to the same memory: at once they would share the same
+/// What is large enough for all threads, or all lanes, waits for what goes to the same memory: at once they would share the same
 /// threads and the same link. The others are each done beside the rest. The longest is the last.
 fn chains(requests: Vec<Request<'_>>, enough: u64) -> Vec<Chain<'_>> {
     let mut long: BTreeMap<Option<usize>, Chain<'_>> = BTreeMap::new();

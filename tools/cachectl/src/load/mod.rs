@@ -5,7 +5,7 @@ mod header;
 mod names;
 mod tell;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -96,12 +96,11 @@ fn open(
     let map = map.map_err(|error| format!("{}{by}", words::of(&error)))?;
     let header = Header::read(&map)?;
     let name = named.path.display();
-    for promised in &named.tensors {
-        if !header.tensors.iter().any(|tensor| tensor.name == *promised) {
-            return Err(format!(
-                "{name}: the tensor {promised} is not in it{by}; fetch the shards and the index again"
-            ));
-        }
+    let there: HashSet<&String> = header.tensors.iter().map(|tensor| &tensor.name).collect();
+    if let Some(missing) = named.tensors.iter().find(|name| !there.contains(name)) {
+        return Err(format!(
+            "{name}: the tensor {missing} is not in it{by}; fetch the shards and the index again"
+        ));
     }
     for tensor in &header.tensors {
         if let Some(first) = seen.get(&tensor.name) {
