@@ -16,6 +16,9 @@ pub struct BatchReport {
     pub total: Report,
     /// What was read: each is one segment, or several that were joined, in the order of their first segments.
     pub reads: Vec<Report>,
+    /// Errors that ended a read of several segments, all of which were read when it was made again in parts: as where
+    /// a call failed once.
+    pub retried: Vec<Error>,
     /// Of each segment, its read.
     read_of: Vec<Option<usize>>,
 }
@@ -80,6 +83,7 @@ impl From<BatchError> for Error {
 #[derive(Debug)]
 pub(super) struct Outcome {
     reads: Vec<(Vec<usize>, Report)>,
+    retried: Vec<Error>,
     failures: BTreeMap<usize, Error>,
     segments: usize,
 }
@@ -88,6 +92,7 @@ impl Outcome {
     pub(super) fn new(segments: usize) -> Self {
         Self {
             reads: Vec::new(),
+            retried: Vec::new(),
             failures: BTreeMap::new(),
             segments,
         }
@@ -95,6 +100,10 @@ impl Outcome {
 
     pub(super) fn failed(&mut self, segment: usize, error: Error) {
         self.failures.insert(segment, error);
+    }
+
+    pub(super) fn retried(&mut self, error: Error) {
+        self.retried.push(error);
     }
 
     pub(super) fn read(&mut self, segments: Vec<usize>, report: Report) {
@@ -115,6 +124,7 @@ impl Outcome {
         let report = BatchReport {
             total: total(&reads, elapsed),
             reads,
+            retried: self.retried,
             read_of,
         };
         match self.failures.pop_first() {

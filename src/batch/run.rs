@@ -72,29 +72,36 @@ fn chains(requests: Vec<Request<'_>>, enough: u64) -> Vec<Chain<'_>> {
 }
 
 /// Reads segments by one request; where that fails by two, each for half of them, so that only those are left out
-/// that have failed alone.
+/// that have failed alone. Whether all were read.
 fn read(
     map: &Mmap,
     segments: &[(usize, ByteRange)],
     mut destination: Landing<'_>,
     options: ReadOptions,
     outcome: &Mutex<Outcome>,
-) {
-    match (
-        attempt(map, segments, destination.reborrow(), options),
-        segments,
-    ) {
+) -> bool {
+    let done = attempt(map, segments, destination.reborrow(), options);
+    match (done, segments) {
         (Ok(report), _) => {
             let numbers = segments.iter().map(|(number, _)| *number);
             lock(outcome).read(numbers.collect(), report);
+            true
         }
-        (Err(error), [(number, _)]) => lock(outcome).failed(*number, error),
-        (Err(_), _) => {
+        (Err(error), [(number, _)]) => {
+            lock(outcome).failed(*number, error);
+            false
+        }
+        (Err(error), _) => {
             let (first, rest) = segments.split_at(segments.len() / 2);
             let bytes = first.iter().map(|(_, range)| range.len()).sum();
             let front = destination.split_to(bytes);
-            read(map, first, front, options, outcome);
-            read(map, rest, destination, options, outcome);
+            let first = read(map, first, front, options, outcome);
+            let all = read(map, rest, destination, options, outcome) && first;
+            if all {
+                // No segment's failure tells of it.
+                lock(outcome).retried(error);
+            }
+            all
         }
     }
 }

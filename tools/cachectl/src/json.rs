@@ -338,6 +338,8 @@ pub struct LoadTotalRecord {
     pub tensors: u64,
     /// Where the bytes went: `host` or `gpu:N`.
     pub destination: String,
+    /// Errors that ended a read of several tensors, all of which were read when it was made again in parts.
+    pub retried: Vec<String>,
     /// How long the reading took; headers, hashing and memory are not in it. `null` where nothing was read.
     pub seconds: Option<f64>,
     /// How the bytes travelled.

@@ -1,7 +1,7 @@
 //! What a batch scatters over a device's memory lands there by cuFile too.
 
 use fake_cufile::control::{Fail, Mode};
-use gpumap::{Batch, Route};
+use gpumap::{Batch, Error, ReadOptions, Route};
 
 use super::{beside, by, load_nvidia_fs, named};
 use crate::child::this_test;
@@ -40,24 +40,31 @@ fn segments_in_several_places_land_by_cufile() {
     });
 }
 
-/// Unasked, and where it fails, another route brings all of them.
+/// Unasked, and where it fails: before the first byte another route brings all of them, later the read is made again
+/// in parts. Both are told.
 #[test]
-fn where_cufile_fails_unasked_another_route_scatters_them() {
+fn where_cufile_fails_unasked_all_land_and_it_is_told() {
     by(this_test!(), Mode::Nvfs, |library, path| {
         load_nvidia_fs();
-        let rt = beside(library, &[("GPUMAP_WORKERS", "1")]);
-        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
-        cool(path);
-        library.fail("cuFileRead", 1, Fail::Code(5011));
-        let mut buffers = SEGMENTS.map(|(_, len)| gpu.alloc(len).unwrap());
-        let mut batch = Batch::new();
-        for ((start, len), buffer) in SEGMENTS.into_iter().zip(&mut buffers) {
-            batch.add(&map, start..start + len, buffer);
-        }
-        let report = batch.read().unwrap();
-        assert_eq!(report.total.fallbacks.len(), 1, "{report:?}");
-        for ((start, len), buffer) in SEGMENTS.into_iter().zip(&buffers) {
-            assert!(held(buffer) == pread(path, start, len), "{start}");
+        for (nth, fallbacks, retried) in [(1, 1, 0), (3, 0, 1)] {
+            let rt = beside(library, &[]);
+            let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+            cool(path);
+            library.fail("cuFileRead", nth, Fail::Code(5011));
+            let mut buffers = SEGMENTS.map(|(_, len)| gpu.alloc(len).unwrap());
+            let mut batch = Batch::with(ReadOptions::new().workers(1));
+            for ((start, len), buffer) in SEGMENTS.into_iter().zip(&mut buffers) {
+                batch.add(&map, start..start + len, buffer);
+            }
+            let report = batch.read().unwrap();
+            assert_eq!(report.total.fallbacks.len(), fallbacks, "{report:?}");
+            assert_eq!(report.retried.len(), retried, "{report:?}");
+            for error in &report.retried {
+                assert!(matches!(error, Error::Cufile { .. }), "{error}");
+            }
+            for ((start, len), buffer) in SEGMENTS.into_iter().zip(&buffers) {
+                assert!(held(buffer) == pread(path, start, len), "{nth}: {start}");
+            }
         }
     });
 }

@@ -268,6 +268,7 @@ fn total(args: &LoadArgs, report: Option<BatchReport>) -> LoadTotalRecord {
     if let Some(report) = report {
         report.reads.iter().for_each(|read| sum.add(read));
         record.tensors = report.segments() as u64;
+        record.retried = report.retried.iter().map(words::of).collect();
         record.seconds = Some(report.total.elapsed.as_secs_f64());
         record.report = Some(sum.into_record());
     }

@@ -49,6 +49,9 @@ pub(super) fn total(record: LoadTotalRecord, args: &LoadArgs, out: &Out) {
         let (time, speed) = (units::seconds(seconds), read::speed(report.bytes, seconds));
         out.line(format!("{files}, {tensors}: {bytes}{to} in {time}{speed}"));
         read::travelled(report, args.measure, false, out);
+        for error in &record.retried {
+            out.line(format!("  read again in parts after: {}", printable(error)));
+        }
     }
     out.record(record);
 }
