@@ -4,12 +4,14 @@
 //! a reason for each route that it does not take.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::range::ByteRange;
 use crate::report::{Engine, Reason};
 use crate::request::{Cursor, Route, Rows};
+use crate::shares::{Borders, Stretch};
 
 /// What a route expects a request to cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,14 @@ impl Limits {
 /// Every route's answer to a request, at the route's index.
 pub(crate) type Offers = [Result<Cost, Reason>; Route::ALL.len()];
 
+/// Answers for what is resident of a request and for what is absent, each for itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Halves<'b> {
+    pub(crate) resident: Offers,
+    pub(crate) absent: Offers,
+    pub(crate) borders: &'b Borders,
+}
+
 /// Bytes of a request that lie together in the destination and go by one route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,6 +65,8 @@ pub struct Piece {
     pub route: Route,
     /// The engine, for routes that have several.
     pub engine: Option<Engine>,
+    /// The route of those of its rows that are resident when they are read, where that is another.
+    pub resident: Option<Route>,
     /// Where the bytes lie in the destination.
     pub destination: ByteRange,
     /// Where they start in the rows of the request.
@@ -91,6 +103,7 @@ pub struct Plan {
     pub(crate) reasons: [Option<Reason>; Route::ALL.len()],
     pub(crate) not_in_place: Option<Reason>,
     bytes: u64,
+    nanoseconds: u64,
 }
 
 impl Plan {
@@ -106,6 +119,22 @@ impl Plan {
         self.bytes
     }
 
+    /// How long the read is expected to take.
+    ///
+    /// ```
+    /// use gpumap::{Mmap, ReadOptions};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("weights.bin");
+    /// # std::fs::write(&path, [7u8; 10_000])?;
+    /// let plan = Mmap::open(&path)?.plan(.., ReadOptions::new())?;
+    /// println!("some {:.1?}", plan.expected());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn expected(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds)
+    }
+
     /// Why a device will not read the file's pages in place (`mapped`, engines `dma` and `kernel`); `None` where it
     /// will, and for host memory.
     #[must_use]
@@ -113,59 +142,156 @@ impl Plan {
         self.not_in_place
     }
 
-    /// Why a route is not taken; `None` for the one that is.
+    /// Why a route is not taken; `None` for one that is.
     #[must_use]
     pub fn reason(&self, route: Route) -> Option<Reason> {
         self.reasons[route.index()]
     }
 }
 
-/// Plans `bytes` bytes of `rows`, in pieces as the route likes them.
+/// Plans `bytes` bytes of `rows`, in pieces as their routes like them.
 ///
 /// # Errors
 /// The named route and its reason, where it cannot serve the request. Without a named route the
-/// cheapest serves; where none can, the reason of `buffered`.
+/// cheapest serves, or the cheapest of each half at the same time; where none can, the reason of `buffered`.
 pub(crate) fn plan(
     rows: Rows<'_>,
     bytes: u64,
     named: Option<Route>,
     offers: &Offers,
+    halves: Option<&Halves<'_>>,
 ) -> Result<Plan, (Route, Reason)> {
     let route = named.unwrap_or_else(|| cheapest(offers));
     let cost = offers[route.index()].map_err(|reason| (route, reason))?;
-    let reasons = Route::ALL.map(|other| match offers[other.index()] {
-        _ if other == route => None,
-        Err(reason) => Some(reason),
-        Ok(_) if named.is_some() => Some(Reason::AnotherNamed),
-        Ok(_) if bytes == 0 => Some(Reason::NothingAsked),
-        Ok(dearer) => Some(Reason::Slower {
-            nanoseconds: dearer.nanoseconds,
-            taken_nanoseconds: cost.nanoseconds,
-        }),
-    });
-    let piece = |start, destination| Piece {
-        route,
-        engine: cost.engine,
-        destination,
-        start,
-    };
+    let mixed = halves.filter(|_| named.is_none()).and_then(Mixed::of);
+    if let Some(mixed) = mixed.filter(|mixed| mixed.nanoseconds() < cost.nanoseconds) {
+        return Ok(mixed.plan(rows, bytes, offers));
+    }
     Ok(Plan {
-        pieces: cut(rows, 0..bytes, cost.limits, piece),
-        reasons,
+        pieces: Choice { route, cost }.pieces(rows, 0..bytes),
+        reasons: reasons(offers, &[route], cost.nanoseconds, named, bytes),
         not_in_place: None,
         bytes,
+        nanoseconds: cost.nanoseconds,
     })
 }
 
 /// The pieces from byte `done` of the destination on, by a route that takes over.
 pub(crate) fn rest(rows: Rows<'_>, todo: Range<u64>, route: Route, cost: Cost) -> Pieces {
-    let piece = |start, destination| Piece {
-        route,
-        engine: cost.engine,
-        destination,
-        start,
-    };
-    cut(rows, todo, cost.limits, piece)
+    Choice { route, cost }.pieces(rows, todo)
+}
+
+fn reasons(
+    offers: &Offers,
+    taken: &[Route],
+    taken_nanoseconds: u64,
+    named: Option<Route>,
+    bytes: u64,
+) -> [Option<Reason>; Route::ALL.len()] {
+    Route::ALL.map(|other| match offers[other.index()] {
+        _ if taken.contains(&other) => None,
+        Err(reason) => Some(reason),
+        Ok(_) if named.is_some() => Some(Reason::AnotherNamed),
+        Ok(_) if bytes == 0 => Some(Reason::NothingAsked),
+        Ok(dearer) => Some(Reason::Slower {
+            nanoseconds: dearer.nanoseconds,
+            taken_nanoseconds,
+        }),
+    })
+}
+
+/// A route, and what it said.
+#[derive(Clone, Copy)]
+struct Choice {
+    route: Route,
+    cost: Cost,
+}
+
+impl Choice {
+    fn of(offers: &Offers) -> Option<Self> {
+        let route = cheapest(offers);
+        let cost = offers[route.index()].ok()?;
+        Some(Self { route, cost })
+    }
+
+    fn pieces(self, rows: Rows<'_>, todo: Range<u64>) -> Pieces {
+        let first = rows.after(Cursor::default(), todo.start);
+        cut(rows, first, todo, self.cost.limits, |start, destination| {
+            self.piece(start, destination, None)
+        })
+    }
+
+    fn piece(self, start: Cursor, destination: ByteRange, resident: Option<Route>) -> Piece {
+        Piece {
+            route: self.route,
+            engine: self.cost.engine,
+            resident,
+            destination,
+            start,
+        }
+    }
+}
+
+/// What is resident by one route, what is absent by another, at the same time.
+struct Mixed<'b> {
+    resident: Choice,
+    absent: Choice,
+    borders: &'b Borders,
+}
+
+impl<'b> Mixed<'b> {
+    /// `None` where both would go by one route.
+    fn of(halves: &Halves<'b>) -> Option<Self> {
+        let mixed = Self {
+            resident: Choice::of(&halves.resident)?,
+            absent: Choice::of(&halves.absent)?,
+            borders: halves.borders,
+        };
+        (mixed.resident.route != mixed.absent.route).then_some(mixed)
+    }
+
+    fn nanoseconds(&self) -> u64 {
+        let (resident, absent) = (&self.resident.cost, &self.absent.cost);
+        resident.nanoseconds.max(absent.nanoseconds)
+    }
+
+    fn plan(&self, rows: Rows<'_>, bytes: u64, offers: &Offers) -> Plan {
+        let (resident, absent) = (self.resident, self.absent);
+        let pieces = match self.borders {
+            Borders::WhenRead => cut(
+                rows,
+                Cursor::default(),
+                0..bytes,
+                absent.cost.limits,
+                |start, destination| absent.piece(start, destination, Some(resident.route)),
+            ),
+            Borders::Between(stretches) => self.by_stretches(rows, stretches),
+        };
+        let taken = [resident.route, absent.route];
+        Plan {
+            pieces,
+            reasons: reasons(offers, &taken, self.nanoseconds(), None, bytes),
+            not_in_place: None,
+            bytes,
+            nanoseconds: self.nanoseconds(),
+        }
+    }
+
+    fn by_stretches(&self, rows: Rows<'_>, stretches: &[Stretch]) -> Pieces {
+        let mut pieces = Pieces::new();
+        let mut cursor = Cursor::default();
+        for stretch in stretches {
+            let choice = match stretch.resident {
+                true => self.resident,
+                false => self.absent,
+            };
+            let bytes = stretch.destination.start()..stretch.destination.end();
+            let piece = |start, destination| choice.piece(start, destination, None);
+            pieces.extend(cut(rows, cursor, bytes, choice.cost.limits, piece));
+            cursor = rows.after(cursor, stretch.destination.len());
+        }
+        pieces
+    }
 }
 
 fn cheapest(offers: &Offers) -> Route {
@@ -177,9 +303,11 @@ fn cheapest(offers: &Offers) -> Route {
         .unwrap_or(Route::Buffered)
 }
 
-/// Cuts the packed bytes of the rows, as they lie in the destination, into pieces within the limits.
+/// Cuts the packed bytes of the rows, as they lie in the destination, into pieces within the limits; `first` is where
+/// they begin in the rows.
 fn cut(
     rows: Rows<'_>,
+    first: Cursor,
     bytes: Range<u64>,
     limits: Limits,
     piece: impl Fn(Cursor, ByteRange) -> Piece,
@@ -188,7 +316,6 @@ fn cut(
     if whole.is_empty() {
         return SmallVec::new();
     }
-    let first = rows.after(Cursor::default(), bytes.start);
     if whole.len() <= limits.bytes && rows.count() <= limits.rows && limits.grid.is_none() {
         let segment = rows.segments(first, whole.len()).next();
         let row = segment.map_or(first.row, |segment| segment.row);
@@ -292,8 +419,8 @@ mod tests {
             let (rows, bytes) = Rows::gather(&ranges, 6_000, Path::new("f")).unwrap();
             let limits = Limits { bytes: limits.0, rows: limits.1, grid: None };
             let offers = offers(costs, limits);
-            let planned = plan(rows, bytes, named, &offers);
-            prop_assert_eq!(&planned, &plan(rows, bytes, named, &offers));
+            let planned = plan(rows, bytes, named, &offers, None);
+            prop_assert_eq!(&planned, &plan(rows, bytes, named, &offers, None));
             let plan = match planned {
                 Ok(plan) => plan,
                 Err((route, _)) => {
@@ -332,6 +459,112 @@ mod tests {
         }
     }
 
+    /// Stretches of these lengths, resident and absent in turn.
+    fn stretches(lens: &[u64], bytes: u64) -> Vec<Stretch> {
+        let mut stretches: Vec<Stretch> = Vec::new();
+        for (len, resident) in lens
+            .iter()
+            .chain([&u64::MAX])
+            .zip([true, false].into_iter().cycle())
+        {
+            let start = stretches.last().map_or(0, |last| last.destination.end());
+            let end = start.saturating_add(*len).min(bytes);
+            if start < end {
+                let destination = ByteRange::new(start, end).unwrap();
+                stretches.push(Stretch {
+                    destination,
+                    resident,
+                });
+            }
+        }
+        stretches
+    }
+
+    proptest! {
+        #[test]
+        fn halves_go_each_by_its_cheapest_route_and_no_withdrawn_fact_makes_a_plan_fail(
+            rows in prop::collection::vec((0u64..5_000, 0u64..3_000), 1..40),
+            lens in prop::collection::vec(1u64..2_000, 1..20),
+            when_read in any::<bool>(),
+            limits in (1u64..4_000, 1usize..600),
+            costs in prop::array::uniform3(prop::array::uniform4(prop::option::of(0u64..1_000))),
+            withdrawn in 0usize..4,
+        ) {
+            let ranges: Vec<Range<u64>> = rows.iter().map(|(at, len)| *at..at + len).collect();
+            let (rows, bytes) = Rows::gather(&ranges, 9_000, Path::new("f")).unwrap();
+            let limits = Limits { bytes: limits.0, rows: limits.1, grid: None };
+            let stretches = stretches(&lens, bytes);
+            let borders = match when_read {
+                true => Borders::WhenRead,
+                false => Borders::Between(stretches.clone()),
+            };
+            let [whole, resident, absent] = costs.map(|costs| offers(costs, limits));
+            let mut halves = Halves { resident, absent, borders: &borders };
+            let planned = plan(rows, bytes, None, &whole, Some(&halves));
+            prop_assert_eq!(&planned, &plan(rows, bytes, None, &whole, Some(&halves)));
+            prop_assert_eq!(planned.is_ok(), whole.iter().any(Result::is_ok));
+            let Ok(plan) = planned else { return Ok(()) };
+
+            let mut at = 0;
+            let mut packed = Vec::new();
+            for piece in plan.pieces() {
+                prop_assert_eq!(piece.destination.start(), at);
+                prop_assert!(!piece.destination.is_empty() && piece.destination.len() <= limits.bytes);
+                at = piece.destination.end();
+                let segments: Vec<_> =
+                    rows.segments(piece.start, piece.destination.len()).collect();
+                prop_assert!(segments.len() <= limits.rows);
+                packed.extend(segments.iter().flat_map(|s| s.source.start()..s.source.end()));
+            }
+            prop_assert_eq!(at, bytes);
+            prop_assert!(packed.into_iter().eq(ranges.iter().cloned().flatten()));
+
+            let best = |offers: &Offers| {
+                offers.iter().flatten().map(|cost| cost.nanoseconds).min().unwrap_or(u64::MAX)
+            };
+            let cheapest_of = |offers: &Offers, route: Route| {
+                offers[route.index()].is_ok_and(|cost| cost.nanoseconds == best(offers))
+            };
+            let routes: Vec<_> =
+                Route::ALL.into_iter().filter(|route| plan.reason(*route).is_none()).collect();
+            prop_assert!(plan.expected().as_nanos() <= u128::from(best(&whole)));
+            if let [one] = routes[..] {
+                prop_assert!(cheapest_of(&whole, one));
+                prop_assert!(plan.pieces().iter().all(|piece| piece.route == one && piece.resident.is_none()));
+            } else {
+                prop_assert_eq!(routes.len(), 2);
+                for piece in plan.pieces() {
+                    let stretch = stretches.iter().find(|stretch| {
+                        stretch.destination.intersect(piece.destination) == piece.destination
+                    });
+                    match (piece.resident, stretch) {
+                        (Some(resident), _) => {
+                            prop_assert!(when_read);
+                            prop_assert!(cheapest_of(&halves.resident, resident));
+                            prop_assert!(cheapest_of(&halves.absent, piece.route));
+                        }
+                        (None, Some(Stretch { resident: true, .. })) => {
+                            prop_assert!(cheapest_of(&halves.resident, piece.route));
+                        }
+                        (None, Some(_)) => prop_assert!(cheapest_of(&halves.absent, piece.route)),
+                        (None, None) => prop_assert!(false, "a piece over a border"),
+                    }
+                }
+            }
+
+            let mut left = whole;
+            for offers in [&mut left, &mut halves.resident, &mut halves.absent] {
+                offers[withdrawn] = Err(Reason::NoStorage);
+            }
+            let still = left.iter().any(Result::is_ok);
+            let again = super::plan(rows, bytes, None, &left, Some(&halves));
+            prop_assert_eq!(again.is_ok(), still);
+            let gone = Route::ALL[withdrawn];
+            let uses = |piece: &Piece| piece.route == gone || piece.resident == Some(gone);
+            prop_assert!(again.is_err() || again.is_ok_and(|plan| !plan.pieces().iter().any(uses)));
+        }
+    }
+
     proptest! {
         /// As cuFile wants it: what lies in the middle of a row is aligned in the file.
         #[test]
@@ -344,7 +577,8 @@ mod tests {
             let (rows, bytes) = Rows::gather(&ranges, 100_000, Path::new("f")).unwrap();
             let task = blocks * 4096;
             let limits = Limits { bytes: task, rows: 1, grid: Some(offset) };
-            let plan = plan(rows, bytes, None, &offers([Some(1), None, None, None], limits)).unwrap();
+            let offers = offers([Some(1), None, None, None], limits);
+            let plan = plan(rows, bytes, None, &offers, None).unwrap();
             let mut packed = Vec::new();
             for piece in plan.pieces() {
                 let segments: Vec<_> =
@@ -377,6 +611,7 @@ mod tests {
                     grid: None,
                 },
             ),
+            None,
         )
         .unwrap();
         let ends: Vec<_> = plan

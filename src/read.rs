@@ -7,11 +7,11 @@ use std::time::Instant;
 use crate::cufile::Cufile;
 use crate::error::{Error, Result};
 use crate::mmap::Mapped;
-use crate::plan::{self, Cost, Offers, Plan};
+use crate::plan::{self, Cost, Halves, Offers, Plan};
 use crate::range::ByteRange;
 use crate::registrations::{Missing, Needs, Seen};
 use crate::report::{Engine, Reason, Report, ResidentPages};
-use crate::request::{Cursor, Landing, Memory, ReadOptions, Route, Rows};
+use crate::request::{Cache, Cursor, Landing, Memory, ReadOptions, Route, Rows, Segment};
 use crate::residency::Counter;
 use crate::route::gds::Tasks;
 use crate::route::mapped::InPlace;
@@ -19,6 +19,7 @@ use crate::route::{Ask, Failure, buffered, direct, gds, mapped};
 use crate::run;
 use crate::runtime::Runtime;
 use crate::settings::Gds;
+use crate::shares::{Borders, Extent, Share, Shares};
 use crate::sys::{self, DirectAlignment};
 
 /// One call: what is read, from where, and how.
@@ -33,10 +34,17 @@ pub(crate) struct Request<'r> {
     pub(crate) cancelled: Option<&'r AtomicBool>,
     /// What the rows need to be registered, and the file then; found out once.
     pub(crate) needs: OnceLock<Option<(Needs, Seen)>>,
+    /// What of it is resident; asked once.
+    pub(crate) shares: OnceLock<Shares>,
 }
 
 /// Of so many rows it is cheaper to look at each chunk of the file between them than at each row.
 const MANY_ROWS: usize = 1024;
+
+/// Fewer bytes, in fewer rows, go through the page cache whether they are there or not, and are not asked about: the
+/// kernel reads ahead for those that come one after another.
+const LEAST_ASKED: u64 = 1 << 20;
+const LEAST_ROWS_ASKED: u64 = 32;
 
 impl Request<'_> {
     /// The route that is named for this kind of destination: in the options, by `GPUMAP_GDS=on`, or else by
@@ -56,10 +64,47 @@ impl Request<'_> {
     /// facts → plan.
     pub(crate) fn plan(&self, ask: Ask) -> Result<Plan> {
         let offers = self.offers(ask);
-        let mut plan = plan::plan(self.rows, self.bytes, ask.named, &offers)
+        let halves = self.halves(ask);
+        let mut plan = plan::plan(self.rows, self.bytes, ask.named, &offers, halves.as_ref())
             .map_err(|(route, reason)| self.refused(route, reason))?;
         plan.not_in_place = self.not_in_place(ask, &plan, &offers);
         Ok(plan)
+    }
+
+    /// Every route's answer for what is resident, and for what is absent, where both is there. The resident half goes
+    /// by threads that copy: they are done long before storage is.
+    fn halves(&self, ask: Ask) -> Option<Halves<'_>> {
+        let Shares::Mixed { absent, borders } = self.shares.get()? else {
+            return None;
+        };
+        let resident = Ask {
+            bytes: ask.bytes - absent.bytes,
+            rows: ask.rows.saturating_sub(absent.rows).max(1),
+            absent: Extent::default(),
+            in_place: None,
+            direct: Err(Reason::Resident),
+            gds: Err(Reason::Resident),
+            ..ask
+        };
+        let absent = Ask {
+            bytes: absent.bytes,
+            rows: absent.rows,
+            absent: *absent,
+            in_place: None,
+            ..ask
+        };
+        let (mut resident, mut absent) = (self.offers(resident), self.offers(absent));
+        if *borders == Borders::WhenRead {
+            // The thread that finds a row absent has host memory to put it to, and the one that finds it resident
+            // no second way.
+            absent[Route::Gds.index()] = Err(Reason::Resident);
+            resident[Route::Mapped.index()] = Err(Reason::OtherEngine);
+        }
+        Some(Halves {
+            resident,
+            absent,
+            borders,
+        })
     }
 
     /// Why a device does not read in place, where it could be asked to.
@@ -94,26 +139,96 @@ impl Request<'_> {
         // Not the setting, which may ask the system each time.
         let most = self.runtime.workers().limit();
         let workers = self.options.workers.unwrap_or(most).min(most);
+        let in_place = match to {
+            Memory::Host => None,
+            Memory::Device(ordinal) => Some(self.in_place(ordinal)?),
+        };
+        let absent = match named.is_some() || self.options.engine.is_some() {
+            true => Extent::default(),
+            false => self.absent(in_place),
+        };
         Ok(Ask {
             rows: self.rows.count() as u64,
             bytes: self.bytes,
             mapped: self.map.mapping.is_some(),
             stale: self.map.may_be_stale(),
             to,
-            direct: (named == Some(Route::Direct)).then(|| self.direct()),
-            gds: match to {
-                Memory::Host => None,
-                Memory::Device(_) => Some(self.gds(named)?),
-            },
-            in_place: match to {
-                Memory::Host => None,
-                Memory::Device(ordinal) => Some(self.in_place(ordinal)?),
-            },
+            absent,
+            direct: self
+                .past_the_cache(Route::Direct, named, absent)
+                .and_then(|()| self.direct()),
+            gds: self.gds(named, to, absent)?,
+            in_place,
             named,
             engine: self.options.engine,
             workers: workers as u64,
             piece_bytes: settings.piece_bytes(),
         })
+    }
+
+    /// Why nobody would read past the page cache unasked.
+    fn past_the_cache(
+        &self,
+        by: Route,
+        named: Option<Route>,
+        absent: Extent,
+    ) -> Result<(), Reason> {
+        match named {
+            Some(route) if route == by => Ok(()),
+            Some(_) => Err(Reason::AnotherNamed),
+            None if absent.bytes == 0 => Err(Reason::Resident),
+            None if self.cache() == Cache::Fill => Err(Reason::FillsNothing),
+            None => Ok(()),
+        }
+    }
+
+    /// What the read does to the page cache.
+    fn cache(&self) -> Cache {
+        self.options
+            .cache
+            .unwrap_or(self.runtime.settings().cache())
+    }
+
+    /// What is known to be absent. Pages that are registered are not, and few are not asked about.
+    fn absent(&self, in_place: Option<InPlace>) -> Extent {
+        let whole = Extent {
+            bytes: self.bytes,
+            rows: self.rows.count() as u64,
+        };
+        let missing = in_place.and_then(|in_place| in_place.missing.ok());
+        let registered = missing.is_some_and(|missing| missing.bytes == 0);
+        let few = whole.bytes < LEAST_ASKED && whole.rows < LEAST_ROWS_ASKED;
+        if registered || few || whole.bytes == 0 {
+            return Extent::default();
+        }
+        self.shares.get_or_init(|| self.find_shares()).absent(whole)
+    }
+
+    /// Asks of one row after another whether it is resident; where nobody tells, none is.
+    pub(crate) fn resident_rows(&self) -> impl Fn(Segment) -> bool {
+        let opened = self.map.opened();
+        move |segment| {
+            let counter = opened.as_ref().map(Counter::new);
+            let share = counter.and_then(|counter| self.share(&counter, segment.source));
+            share.is_some_and(Share::is_resident)
+        }
+    }
+
+    fn share(&self, counter: &Counter<'_>, bytes: ByteRange) -> Option<Share> {
+        let in_file = bytes.shifted(self.map.offset)?;
+        let pages = in_file.pages(sys::page_size());
+        Some(Share {
+            pages: pages.end - pages.start,
+            resident: counter.resident(in_file).ok()??,
+        })
+    }
+
+    fn find_shares(&self) -> Shares {
+        let Some(opened) = self.map.opened() else {
+            return Shares::Unknown;
+        };
+        let counter = Counter::new(&opened);
+        Shares::of(self.rows, self.bytes, &|bytes| self.share(&counter, bytes))
     }
 
     /// Every route's answer, in the order of `Route::ALL`.
@@ -135,17 +250,24 @@ impl Request<'_> {
 
     /// What cuFile would be asked for, or why it is not. Where it is named, and its driver cannot be opened, that is
     /// the error.
-    fn gds(&self, named: Option<Route>) -> Result<Result<Tasks, Reason>> {
+    fn gds(
+        &self,
+        named: Option<Route>,
+        to: Memory,
+        absent: Extent,
+    ) -> Result<Result<Tasks, Reason>> {
+        if to == Memory::Host {
+            return Ok(Err(Reason::HostDestination));
+        }
         let settings = self.runtime.settings();
         if settings.gds() == Gds::Off {
             return Ok(Err(Reason::GdsOff));
         }
         let version = match named {
             Some(Route::Gds) => Some(self.cufile()?.version()),
-            Some(_) => return Ok(Err(Reason::AnotherNamed)),
-            None => match self.gds_not_worth() {
-                Some(reason) => return Ok(Err(reason)),
-                None => None,
+            _ => match self.gds_not_worth(named, absent) {
+                Err(reason) => return Ok(Err(reason)),
+                Ok(()) => None,
             },
         };
         let hazard = self.runtime.facts().gds_hazard(&self.map.file, version);
@@ -162,17 +284,15 @@ impl Request<'_> {
     }
 
     /// Why nobody would take cuFile unasked.
-    fn gds_not_worth(&self) -> Option<Reason> {
+    fn gds_not_worth(&self, named: Option<Route>, absent: Extent) -> Result<(), Reason> {
         let least = self.runtime.settings().gds_threshold();
-        if self.bytes / (self.rows.count() as u64).max(1) < least {
-            return Some(Reason::BelowThreshold { least });
+        if named.is_none() && self.bytes / (self.rows.count() as u64).max(1) < least {
+            return Err(Reason::BelowThreshold { least });
         }
-        if !self.runtime.facts().nvidia_fs() {
-            return Some(Reason::NotAccelerated);
+        if named.is_none() && !self.runtime.facts().nvidia_fs() {
+            return Err(Reason::NotAccelerated);
         }
-        let few = |pages: ResidentPages| pages.resident < pages.pages.div_ceil(2);
-        let cold = self.resident_pages().is_some_and(few);
-        (!cold).then_some(Reason::Resident)
+        self.past_the_cache(Route::Gds, named, absent)
     }
 
     /// cuFile, with its driver open; the error names the file.
@@ -262,6 +382,7 @@ impl Request<'_> {
         let plan = self.plan(ask)?;
         let mut report = Report {
             rows: self.rows.count() as u64,
+            expected: plan.expected(),
             reasons: plan.reasons,
             not_in_place: plan.not_in_place,
             residency_before: self

@@ -72,8 +72,10 @@ pub enum Reason {
         /// The setting `GPUMAP_GDS_THRESHOLD`.
         least: u64,
     },
-    /// Half of the pages or more are resident, or it is unknown how many: others need not read these from storage.
+    /// The bytes are resident, or not known to be absent: others need not read these from storage.
     Resident,
+    /// The page cache is to be filled ([`Cache::Fill`](crate::Cache::Fill)), and the route goes past it.
+    FillsNothing,
     /// Another engine was named.
     OtherEngine,
     /// The device reads no pages of files in place: its driver does not register mappings that cannot be
@@ -109,9 +111,6 @@ pub enum Reason {
         /// The error number it gave.
         errno: i32,
     },
-    /// The route is taken only where it is named: it keeps nothing in the page cache, so that the
-    /// next read of the same bytes takes as long.
-    OnlyNamed,
     /// The file lies in memory: there is no storage to read it from.
     NoStorage,
     /// The file system, or this file's kind of it, offers no direct reads.
@@ -160,9 +159,11 @@ impl std::fmt::Display for Reason {
                 "the rows are shorter, on average, than the {least} bytes of GPUMAP_GDS_THRESHOLD"
             ),
             Self::Resident => f.write_str(
-                "half of the pages or more are cached, or it is unknown how many: reading them from storage \
-                 would take longer",
+                "the bytes are cached, or not known to be absent: reading them from storage would take longer",
             ),
+            Self::FillsNothing => {
+                f.write_str("it goes past the page cache, which is to be filled (GPUMAP_CACHE)")
+            }
             Self::OtherEngine => f.write_str("it would take another engine than the one named"),
             Self::NoRegistration => f.write_str(
                 "the device's driver registers no mapping that cannot be written to \
@@ -200,9 +201,6 @@ impl std::fmt::Display for Reason {
                 let error = std::io::Error::from_raw_os_error(*errno);
                 write!(f, "{call} is refused to this process ({error})")
             }
-            Self::OnlyNamed => f.write_str(
-                "taken only where it is named, since it keeps nothing in the page cache",
-            ),
             Self::NoStorage => {
                 f.write_str("the file lies in memory, so there is no storage to read it from")
             }
@@ -358,6 +356,8 @@ pub struct Report {
     pub rows: u64,
     /// From the call to its return.
     pub elapsed: Duration,
+    /// What the plan expected that to be.
+    pub expected: Duration,
     /// Ways that were given up. Only reading in place, by the engines `dma` and `kernel`, is, and reading by cuFile
     /// before its first byte: where another fails the read fails.
     pub fallbacks: Vec<Fallback>,

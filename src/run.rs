@@ -2,20 +2,23 @@
 //! for device memory by way of pinned slots.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::by_cufile;
 use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
 use crate::cufile::CufileReading;
 use crate::error::{Error, Result};
+use crate::feeds::{Crew, Feeds, Side};
 use crate::in_place;
 use crate::lock::lock;
 use crate::plan::{Piece, Plan};
 use crate::range::ByteRange;
 use crate::read::Request;
 use crate::report::{Engine, Report, RouteUse};
-use crate::request::{Landing, Route};
-use crate::route::{Ask, Failure, buffered, direct, gds, mapped};
+use crate::request::{Landing, Route, Segment};
+use crate::route::{Ask, Failure, Place, buffered, direct, gds, mapped, places};
 use crate::sys::{HostSliceMut, Moved, StorageReads};
+use crate::workers::Workers;
 
 /// Moves what was asked for, as planned.
 pub(crate) fn run(
@@ -79,36 +82,21 @@ pub(crate) fn move_pieces(
     destination: Landing<'_>,
     report: &mut Report,
 ) -> Result<()> {
+    let feeds = Feeds::of(pieces, destination);
+    let crew = crew(request, pieces, way, feeds.is_mixed());
     let run = Run {
         request,
         way,
-        feed: Mutex::new(Feed {
-            pieces,
-            rest: destination,
-        }),
+        crew,
+        begun: AtomicUsize::new(0),
+        feeds: Mutex::new(feeds),
         outcome: Mutex::new(Outcome {
             report,
             error: None,
         }),
     };
     if pieces.len() > 1 {
-        let engine = pieces[0].engine;
-        let workers = match (engine, way) {
-            (Some(Engine::Pread), _) | (_, Way::Cufile(..)) => request.runtime.io_workers(),
-            _ => request.runtime.workers(),
-        };
-        let enough = match engine {
-            Some(Engine::IoUring) if !matches!(way, Way::Host) => direct::RING_THREADS,
-            _ => usize::MAX,
-        };
-        let threads = workers.limit().min(enough);
-        let threads = request.options.workers.unwrap_or(threads);
-        let useful = match way {
-            Way::Host | Way::Cufile(..) => pieces.len(),
-            // More would wait for lanes, and the read for them.
-            Way::Slots(_) => request.runtime.lanes_at_most().min(pieces.len()),
-        };
-        workers.share(threads.min(useful), &|| run.work());
+        workers(request, pieces).share(crew.threads, &|| run.work());
     } else {
         run.work();
     }
@@ -119,6 +107,36 @@ pub(crate) fn move_pieces(
     {
         None => Ok(()),
         Some((_, error)) => Err(error),
+    }
+}
+
+/// Who moves so many pieces.
+fn crew(request: &Request<'_>, pieces: &[Piece], way: Way<'_>, mixed: bool) -> Crew {
+    let runtime = request.runtime;
+    let with = |engine| pieces.iter().any(|piece| piece.engine == Some(engine));
+    let enough = match with(Engine::IoUring) && !matches!(way, Way::Host) {
+        true => direct::RING_THREADS,
+        false => usize::MAX,
+    };
+    let most = workers(request, pieces).limit();
+    let useful = match way {
+        Way::Host | Way::Cufile(..) => pieces.len(),
+        // More would wait for lanes, and the read for them.
+        Way::Slots(_) => runtime.lanes_at_most().min(pieces.len()),
+    };
+    let named = request.options.workers;
+    if mixed {
+        return Crew::mixed(named.unwrap_or(most).min(useful), enough);
+    }
+    Crew::alike(named.unwrap_or(most.min(enough)).min(useful))
+}
+
+/// Pread past the page cache, and cuFile, wait for storage on more threads than there are cores.
+fn workers<'r>(request: &Request<'r>, pieces: &[Piece]) -> &'r Workers {
+    let waits = |piece: &Piece| piece.engine == Some(Engine::Pread) || piece.route == Route::Gds;
+    match pieces.iter().any(waits) {
+        true => request.runtime.io_workers(),
+        false => request.runtime.workers(),
     }
 }
 
@@ -171,14 +189,11 @@ impl Shore {
 struct Run<'r, 'd> {
     request: &'r Request<'r>,
     way: Way<'r>,
-    feed: Mutex<Feed<'r, 'd>>,
+    crew: Crew,
+    /// Threads that have begun.
+    begun: AtomicUsize,
+    feeds: Mutex<Feeds<'r, 'd>>,
     outcome: Mutex<Outcome<'r>>,
-}
-
-/// The pieces that nobody has taken yet, with their part of the destination.
-struct Feed<'p, 'd> {
-    pieces: &'p [Piece],
-    rest: Landing<'d>,
 }
 
 struct Outcome<'r> {
@@ -191,23 +206,26 @@ impl<'d> Run<'_, 'd> {
     /// What every thread does: take pieces until there are none or one has failed.
     fn work(&self) {
         let meter = Meter::begin(self.request);
+        let turn = self.begun.fetch_add(1, Ordering::Relaxed);
+        let sides = self.crew.order(turn);
         match self.way {
-            Way::Host => self.move_pieces(),
-            Way::Cufile(reading, shore) => self.read_pieces(gds::Means {
-                reading,
-                device: &shore.device,
-            }),
-            Way::Slots(shore) => {
-                if let Err(error) = self.cross(shore) {
-                    self.fail(0, error.into());
+            Way::Host => self.move_pieces(sides),
+            Way::Slots(shore) => self.cross(shore, sides),
+            Way::Cufile(reading, shore) => {
+                let device = &shore.device;
+                for side in sides {
+                    match side {
+                        Side::Storage => self.read_pieces(gds::Means { reading, device }),
+                        Side::Cache => self.cross(shore, &[Side::Cache]),
+                    }
                 }
             }
         }
         meter.end(lock(&self.outcome).report);
     }
 
-    fn move_pieces(&self) {
-        while let Some((piece, Landing::Host(destination))) = self.next_piece() {
+    fn move_pieces(&self, sides: &[Side]) {
+        while let Some((piece, Landing::Host(destination))) = self.next_piece(sides) {
             if let Err(failure) = self.move_piece(&piece, destination) {
                 self.fail(piece.destination.start(), failure);
             }
@@ -216,26 +234,38 @@ impl<'d> Run<'_, 'd> {
 
     /// The same for device memory, by cuFile.
     fn read_pieces(&self, means: gds::Means<'_>) {
-        while let Some((piece, Landing::Device(destination))) = self.next_piece() {
+        while let Some((piece, Landing::Device(destination))) = self.next_piece(&[Side::Storage]) {
             let mut moved = Moved::default();
-            let segments = self
-                .request
-                .rows
-                .segments(piece.start, piece.destination.len());
             let source = self.request.map.source();
-            let done = gds::run(means, source, segments, destination, &mut moved);
-            self.moved(&piece, moved, None);
+            let done = gds::run(
+                means,
+                source,
+                self.segments(&piece),
+                destination,
+                &mut moved,
+            );
+            self.moved(piece.route, moved, None);
             if let Err(failure) = done {
                 self.fail(piece.destination.start(), failure);
             }
         }
     }
 
-    /// The same for device memory. Copies that are under way are waited for, however it ends.
-    fn cross(&self, shore: &Shore) -> Result<(), DeviceError> {
+    /// The same for device memory, by way of pinned slots.
+    fn cross(&self, shore: &Shore, sides: &[Side]) {
+        if !sides.iter().any(|side| lock(&self.feeds).has(*side)) {
+            return;
+        }
+        if let Err(error) = self.cross_by_lane(shore, sides) {
+            self.fail(0, error.into());
+        }
+    }
+
+    /// Copies that are under way are waited for, however it ends.
+    fn cross_by_lane(&self, shore: &Shore, sides: &[Side]) -> Result<(), DeviceError> {
         let mut lane = self.request.runtime.lane(&shore.device)?;
         let mut crossing = lane.begin(&shore.ready)?;
-        while let Some((piece, destination)) = self.next_piece() {
+        while let Some((piece, destination)) = self.next_piece(sides) {
             if let Err((at, failure)) = self.carry_piece(piece, destination, &mut crossing) {
                 self.fail(at, failure);
             }
@@ -265,33 +295,63 @@ impl<'d> Run<'_, 'd> {
         Ok(())
     }
 
-    fn next_piece(&self) -> Option<(Piece, Landing<'d>)> {
-        let mut feed = lock(&self.feed);
-        let (piece, rest) = feed.pieces.split_first()?;
+    /// The next piece of the first side that has any.
+    fn next_piece(&self, sides: &[Side]) -> Option<(Piece, Landing<'d>)> {
+        let mut feeds = lock(&self.feeds);
+        let side = *sides.iter().find(|side| feeds.has(**side))?;
         if self.request.is_cancelled() {
-            drop(feed);
-            self.fail(piece.destination.start(), Failure::Cancelled);
+            let at = feeds.peek(side)?.destination.start();
+            drop(feeds);
+            self.fail(at, Failure::Cancelled);
             return None;
         }
-        feed.pieces = rest;
-        let destination = feed.rest.split_to(piece.destination.len());
-        Some((*piece, destination))
+        feeds.take(side)
     }
 
     fn move_piece(&self, piece: &Piece, destination: HostSliceMut<'_>) -> Result<(), Failure> {
         let mut moved = Moved::default();
-        let done = self.take_route(piece, destination, &mut moved);
-        self.moved(piece, moved, *done.as_ref().unwrap_or(&piece.engine));
+        let done = match piece.resident {
+            Some(cached) => self.move_rows(piece, cached, destination, &mut moved),
+            None => self.take_route(piece, destination, &mut moved),
+        };
+        self.moved(piece.route, moved, *done.as_ref().unwrap_or(&piece.engine));
         done.map(drop)
     }
 
-    fn moved(&self, piece: &Piece, moved: Moved, engine: Option<Engine>) {
+    /// Moves a piece of which nobody knows which rows are resident: each is asked about now, and what is, is copied
+    /// at once; all others are read from storage together.
+    fn move_rows(
+        &self,
+        piece: &Piece,
+        cached: Route,
+        destination: HostSliceMut<'_>,
+        moved: &mut Moved,
+    ) -> Result<Option<Engine>, Failure> {
+        let source = self.request.map.source();
+        let is_resident = self.request.resident_rows();
+        let mut copied = Moved::default();
+        let mut absent = Vec::new();
+        for place in places(source, self.segments(piece), destination) {
+            if is_resident(place.segment) {
+                buffered::run(source, [place.segment].into_iter(), place.into, &mut copied)?;
+            } else {
+                absent.push(place);
+            }
+        }
+        self.moved(cached, copied, None);
+        if absent.is_empty() {
+            return Ok(piece.engine);
+        }
+        self.read_directly(piece, absent.into_iter(), moved)
+    }
+
+    fn moved(&self, route: Route, moved: Moved, engine: Option<Engine>) {
         let used = RouteUse {
             bytes: moved.bytes,
             ops: moved.ops,
             engine,
         };
-        lock(&self.outcome).report.add(piece.route, used);
+        lock(&self.outcome).report.add(route, used);
     }
 
     /// Moves a piece; the engine that did it, where the route has several.
@@ -301,23 +361,13 @@ impl<'d> Run<'_, 'd> {
         destination: HostSliceMut<'_>,
         moved: &mut Moved,
     ) -> Result<Option<Engine>, Failure> {
-        let Request { runtime, map, .. } = self.request;
-        let source = map.source();
-        let segments = self
-            .request
-            .rows
-            .segments(piece.start, piece.destination.len());
+        let source = self.request.map.source();
+        let segments = self.segments(piece);
         match piece.route {
             Route::Mapped => mapped::run(source, segments, destination, moved)?,
             Route::Direct => {
-                let means = direct::Means {
-                    file: map.direct().ok(),
-                    rings: runtime.rings(),
-                    staging: runtime.staging(),
-                    merge_gap: runtime.settings().merge_gap(),
-                    engine: piece.engine,
-                };
-                return direct::run(means, source, segments, destination, moved).map(Some);
+                let places = places(source, segments, destination);
+                return self.read_directly(piece, places, moved);
             }
             // `gds` moves nothing into host memory: it has a way of its own.
             Route::Buffered | Route::Gds => buffered::run(source, segments, destination, moved)?,
@@ -325,9 +375,32 @@ impl<'d> Run<'_, 'd> {
         Ok(piece.engine)
     }
 
+    fn read_directly<'p>(
+        &self,
+        piece: &Piece,
+        places: impl Iterator<Item = Place<'p>>,
+        moved: &mut Moved,
+    ) -> Result<Option<Engine>, Failure> {
+        let Request { runtime, map, .. } = self.request;
+        let means = direct::Means {
+            file: map.direct().ok(),
+            rings: runtime.rings(),
+            staging: runtime.staging(),
+            merge_gap: runtime.settings().merge_gap(),
+            engine: piece.engine,
+        };
+        let asked = self.segments(piece);
+        direct::run(means, map.source(), asked, places, moved).map(Some)
+    }
+
+    fn segments(&self, piece: &Piece) -> impl Iterator<Item = Segment> + Clone + use<'_> {
+        let rows = self.request.rows;
+        rows.segments(piece.start, piece.destination.len())
+    }
+
     /// Keeps the failure that lies first, and hands out no more pieces.
     fn fail(&self, at: u64, failure: Failure) {
-        lock(&self.feed).pieces = &[];
+        lock(&self.feeds).clear();
         let mut outcome = lock(&self.outcome);
         if outcome.error.as_ref().is_none_or(|(first, _)| at < *first) {
             outcome.error = Some((at, self.request.error(failure)));

@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::request::Route;
+use crate::request::{Cache, Route};
 
 /// Pinned slots that a thread fills in turn. One trial of warm reads in order on an NVIDIA H200's host (16
 /// cores of a Xeon): 4 slots of 2 MiB 8.8 / 32 / 50 / 50 GB/s with 1 / 4 / 8 / 16 threads, 2 of 4 MiB
@@ -40,7 +40,7 @@ pub struct Key {
 }
 
 /// Every key. The order is that of the README's table.
-pub static KEYS: [Key; 16] = [
+pub static KEYS: [Key; 17] = [
     Key {
         name: "GPUMAP_ROUTE",
         default: "auto",
@@ -59,6 +59,22 @@ pub static KEYS: [Key; 16] = [
             s.route
                 .map_or_else(|| "auto".to_owned(), |route| route.to_string())
         },
+    },
+    Key {
+        name: "GPUMAP_CACHE",
+        default: "leave",
+        unit: "name",
+        accepted: "leave or fill",
+        doc: "whether reads leave the page cache as it is, where that is possible and faster, or fill it for the next",
+        store: |s, text| {
+            s.cache = match text {
+                "leave" => Cache::Leave,
+                "fill" => Cache::Fill,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |s| s.cache.to_string(),
     },
     Key {
         name: "GPUMAP_WORKERS",
@@ -320,6 +336,7 @@ pub struct Settings {
     chunk_bytes: u64,
     registered_bytes: Option<u64>,
     gds: Gds,
+    cache: Cache,
     gds_threshold: u64,
     gds_task_bytes: u64,
     cufile: Option<PathBuf>,
@@ -354,6 +371,7 @@ impl Default for Settings {
             chunk_bytes: 0,
             registered_bytes: None,
             gds: Gds::Auto,
+            cache: Cache::Leave,
             gds_threshold: 0,
             gds_task_bytes: 0,
             cufile: None,
@@ -443,6 +461,12 @@ impl Settings {
     #[must_use]
     pub const fn route(&self) -> Option<Route> {
         self.route
+    }
+
+    /// `GPUMAP_CACHE`: what reads do to the page cache.
+    #[must_use]
+    pub const fn cache(&self) -> Cache {
+        self.cache
     }
 
     /// `GPUMAP_WORKERS`: threads that one read may use, at least 1.

@@ -566,6 +566,7 @@ impl Mmap {
             options,
             cancelled: None,
             needs: OnceLock::new(),
+            shares: OnceLock::new(),
         }
     }
 

@@ -29,9 +29,9 @@ pub enum Route {
     Mapped,
     /// `pread` through the page cache.
     Buffered,
-    /// Past the page cache, with O_DIRECT. Taken only where it is named. The first such read of a map
-    /// finds out, by a read of its own, what it must be aligned to and whether the cache stays as it
-    /// was; [`Mmap::plan`](crate::Mmap::plan) does so beforehand.
+    /// Past the page cache, with O_DIRECT. Taken for bytes that are absent, unless the page cache is to be filled
+    /// ([`Cache::Fill`]), or where it is named. The first such read of a map finds out, by a read of its own, what it
+    /// must be aligned to and whether the cache stays as it was; [`Mmap::plan`](crate::Mmap::plan) does so beforehand.
     Direct,
 }
 
@@ -77,12 +77,33 @@ impl std::str::FromStr for Route {
     }
 }
 
+/// What a read does to the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Cache {
+    /// Leaves it as it is, as far as the routes allow: absent bytes are read past it where that is possible, and
+    /// faster. A request of less than a MiB in few rows goes through it, as others do that the kernel reads ahead for.
+    #[default]
+    Leave,
+    /// Fills it with what is read, so that the next read of the same bytes finds them there.
+    Fill,
+}
+
+impl std::fmt::Display for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Leave => "leave",
+            Self::Fill => "fill",
+        })
+    }
+}
+
 /// How a read is to be done. The default leaves every choice to the runtime's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadOptions {
     pub(crate) route: Option<Route>,
     pub(crate) engine: Option<Engine>,
     pub(crate) workers: Option<usize>,
+    pub(crate) cache: Option<Cache>,
     pub(crate) measure: bool,
 }
 
@@ -124,6 +145,25 @@ impl ReadOptions {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers.max(1));
+        self
+    }
+
+    /// What the read does to the page cache. Default: the setting `GPUMAP_CACHE`.
+    ///
+    /// ```
+    /// use gpumap::{Cache, Mmap, ReadOptions, Route};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("weights.bin");
+    /// # std::fs::write(&path, [7u8; 10_000])?;
+    /// let mut bytes = [0u8; 10_000];
+    /// let again = ReadOptions::new().cache(Cache::Fill);
+    /// let report = Mmap::open(&path)?.read_with(.., &mut bytes, again)?;
+    /// assert!(report.route(Route::Direct).is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn cache(mut self, cache: impl Into<Option<Cache>>) -> Self {
+        self.cache = cache.into();
         self
     }
 

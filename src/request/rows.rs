@@ -219,7 +219,7 @@ impl<'r> Rows<'r> {
     }
 
     /// Row number `at`, which must exist.
-    fn get(&self, at: usize) -> ByteRange {
+    pub(crate) fn get(&self, at: usize) -> ByteRange {
         match self {
             Self::One(range) => *range,
             Self::Many(rows) => ByteRange::new(rows[at].start, rows[at].end).unwrap_or_default(),

@@ -6,7 +6,7 @@ use crate::cufile::CufileReading;
 use crate::plan::{Cost, Limits};
 use crate::range::ByteRange;
 use crate::report::Reason;
-use crate::request::{Memory, Segment};
+use crate::request::Segment;
 use crate::sys::Moved;
 
 /// What reads by cuFile are aligned to, in the file: its blocks, whatever the page size.
@@ -33,10 +33,7 @@ pub(crate) struct Means<'m> {
 }
 
 pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
-    if ask.to == Memory::Host {
-        return Err(Reason::HostDestination);
-    }
-    let tasks = ask.gds.unwrap_or(Err(Reason::GdsOff))?;
+    let tasks = ask.gds?;
     let bytes = ask.bytes.saturating_mul(PICOSECONDS_PER_BYTE) / 1000;
     let rows = ask.rows.saturating_mul(NANOSECONDS_PER_ROW);
     Ok(Cost {

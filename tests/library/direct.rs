@@ -331,5 +331,5 @@ fn auto_says_why_it_does_not_read_directly() {
     let path = scene.cold_file("f", PAGE);
     let map = runtime(&[]).open(&path).unwrap();
     let report = map.read(.., &mut [0u8; PAGE as usize]).unwrap();
-    assert_eq!(report.reason(Route::Direct), Some(Reason::OnlyNamed));
+    assert_eq!(report.reason(Route::Direct), Some(Reason::Resident));
 }

@@ -384,7 +384,7 @@ mod tests {
         let mut slot = vec![0u8; slot];
         let mut moved = Moved::default();
         let destination = HostSliceMut::new(&mut room[front..front + total]);
-        let parts = Parts::new(rows.iter().copied(), destination, align);
+        let parts = Parts::new(super::super::parts::Part::packed(rows, destination), align);
         let slot = HostSliceMut::new(&mut slot);
         let mut queue = AdverseQueue::new(file.as_fd(), script);
         let done = Work::new(parts, align, 4096, script.depth as u32, Some(slot))

@@ -12,8 +12,8 @@ mod spans;
 use std::os::fd::AsFd;
 
 use self::drive::{Stop, Work};
-use self::parts::Parts;
-use super::{Ask, Failure, Limits, Rates, Source};
+use self::parts::{Part, Parts};
+use super::{Ask, Failure, Limits, Place, Source, by_way_of_slots};
 use crate::facts::{DirectFile, Facts};
 use crate::plan::Cost;
 use crate::range::ByteRange;
@@ -25,10 +25,8 @@ use crate::sys::{HostSliceMut, Moved, PreadQueue};
 
 /// Cold, with one thread, on an NVIDIA H200's host (16 cores, Linux 6.18, virtio disk): 111 000 rows
 /// of 4 KiB and 2.5 GB a second.
-const RATES: Rates = Rates {
-    nanoseconds_per_row: 9_000,
-    picoseconds_per_byte: 400,
-};
+const NANOSECONDS_PER_ROW: u64 = 9_000;
+const PICOSECONDS_PER_BYTE: u64 = 400;
 
 /// A single read up to this length is one pread.
 const SINGLE_BYTES: u64 = 256 << 10;
@@ -46,7 +44,7 @@ pub(crate) const RING_THREADS: usize = 4;
 const PREAD_ROWS: usize = 16;
 
 pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
-    let align = ask.direct.unwrap_or(Err(Reason::OnlyNamed))?;
+    let align = ask.direct?;
     if u64::from(align.offset) > ask.piece_bytes {
         return Err(Reason::PieceTooSmall {
             align: align.offset,
@@ -73,7 +71,17 @@ pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
         };
         (Engine::IoUring, limits)
     };
-    Ok(RATES.cost(ask, Some(engine), limits))
+    let bytes = ask.bytes.saturating_mul(PICOSECONDS_PER_BYTE) / 1000;
+    let storage = bytes.max(ask.rows.saturating_mul(NANOSECONDS_PER_ROW));
+    let nanoseconds = match ask.to {
+        Memory::Host => storage,
+        Memory::Device(_) => by_way_of_slots(storage, ask),
+    };
+    Ok(Cost {
+        nanoseconds,
+        engine: Some(engine),
+        limits,
+    })
 }
 
 /// What a piece is read with.
@@ -87,22 +95,27 @@ pub(crate) struct Means<'m> {
     pub(crate) engine: Option<Engine>,
 }
 
-/// Moves the segments of a piece, end to end, into the destination; the engine that did it.
-pub(crate) fn run(
+/// Moves segments of a piece to their places; the engine that did it. A failure is that of the first of all segments
+/// of the piece.
+pub(crate) fn run<'d>(
     means: Means<'_>,
     source: Source<'_>,
     segments: impl Iterator<Item = Segment> + Clone,
-    mut destination: HostSliceMut<'_>,
+    places: impl Iterator<Item = Place<'d>>,
     moved: &mut Moved,
 ) -> Result<Engine, Failure> {
     let file = means.file.ok_or_else(|| failed("open", libc::EINVAL))?;
     let (fd, align) = (file.file.as_fd(), file.align);
     let in_file = segments.map(|segment| (segment.row, source.in_file(segment)));
     let told = |stop| failure(stop, in_file.clone());
+    let parts = places.map(|place| Part {
+        source: place.in_file,
+        into: place.into,
+    });
+    let mut parts = Parts::new(parts, align);
     if file.needs_memory {
-        destination.populate();
+        parts.populate();
     }
-    let parts = Parts::new(in_file.clone().map(|(_, at)| at), destination, align);
     let mut slot = None;
     if !parts.staged.is_empty() {
         slot = means.staging.slot();

@@ -25,16 +25,11 @@ pub(super) struct Parts<'d> {
 }
 
 impl<'d> Parts<'d> {
-    /// Sorts the segments of a piece, told in the order of the destination.
-    pub(super) fn new(
-        segments: impl Iterator<Item = ByteRange>,
-        mut destination: HostSliceMut<'d>,
-        align: DirectAlignment,
-    ) -> Self {
+    /// Sorts what is read, told in the order of the destination.
+    pub(super) fn new(all: impl Iterator<Item = Part<'d>>, align: DirectAlignment) -> Self {
         let mut parts = Self::default();
-        for source in segments {
-            let into = destination.split_to(source.len());
-            parts.add(Part { source, into }, align);
+        for part in all {
+            parts.add(part, align);
         }
         let start = |part: &Part<'_>| part.source.start();
         // Taken from the end.
@@ -45,6 +40,13 @@ impl<'d> Parts<'d> {
             parts.staged.sort_unstable_by_key(start);
         }
         parts
+    }
+
+    /// Gives memory to what will be read straight into.
+    pub(super) fn populate(&mut self) {
+        for part in &mut self.straight {
+            part.into.populate();
+        }
     }
 
     fn add(&mut self, mut part: Part<'d>, align: DirectAlignment) {
@@ -64,6 +66,18 @@ impl<'d> Parts<'d> {
 }
 
 impl<'d> Part<'d> {
+    /// Parts that land end to end.
+    #[cfg(test)]
+    pub(super) fn packed(
+        sources: &[ByteRange],
+        mut destination: HostSliceMut<'d>,
+    ) -> impl Iterator<Item = Self> {
+        sources.iter().map(move |source| Self {
+            source: *source,
+            into: destination.split_to(source.len()),
+        })
+    }
+
     /// Takes the first `len` bytes off the front.
     pub(super) fn split_to(&mut self, len: u64) -> Part<'d> {
         let len = len.min(self.source.len());
@@ -110,8 +124,7 @@ mod tests {
                 .iter()
                 .map(|(start, len)| ByteRange::at(*start, *len).unwrap())
                 .collect();
-            let parts =
-                Parts::new(segments.iter().copied(), HostSliceMut::new(room), align);
+            let parts = Parts::new(Part::packed(&segments, HostSliceMut::new(room)), align);
 
             let mut bytes = 0;
             for part in parts.straight.iter().chain(&parts.staged) {

@@ -97,7 +97,7 @@ pub(super) fn usable(ask: Ask) -> Result<Cost, Reason> {
         _ => reading.saturating_add(registering),
     };
     Ok(Cost {
-        nanoseconds: fixed + both,
+        nanoseconds: (fixed + both).saturating_add(ask.filling()),
         engine: Some(engine),
         limits: Limits::NONE,
     })

@@ -307,6 +307,9 @@ pub(crate) struct RequestArgs {
     /// [default: GPUMAP_ROUTE]
     #[arg(long)]
     pub(crate) route: Option<RouteChoice>,
+    /// leave the page cache as it is, where that is possible and faster, or fill it [default: GPUMAP_CACHE]
+    #[arg(long, value_name = "leave|fill")]
+    pub(crate) cache: Option<String>,
 }
 
 #[derive(Debug, Args)]

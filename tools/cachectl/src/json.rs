@@ -529,6 +529,9 @@ pub struct PlanRecord {
     pub route: String,
     /// The engine, for routes that have several.
     pub engine: Option<String>,
+    /// The route of those of its rows that are resident when they are read; `null` where that is the same.
+    #[serde(default)]
+    pub resident_route: Option<String>,
     /// Where the bytes start in the destination.
     pub destination_offset_bytes: u64,
     /// How many there are.
@@ -538,7 +541,7 @@ pub struct PlanRecord {
 }
 
 /// `plan`: all pieces together.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PlanTotalRecord {
     /// The file.
     #[serde(flatten)]
@@ -547,6 +550,9 @@ pub struct PlanTotalRecord {
     pub destination: String,
     /// Bytes asked for.
     pub bytes: Option<u64>,
+    /// How long the read is expected to take.
+    #[serde(default)]
+    pub expected_seconds: Option<f64>,
     /// Pieces.
     pub pieces: Option<u64>,
     /// Why the other routes are not taken, by their names.

@@ -56,6 +56,7 @@ fn told(name: Name, to: To, plan: &Plan, out: &Out) {
             piece: at as u64,
             route: piece.route.to_string(),
             engine: piece.engine.map(|engine| engine.to_string()),
+            resident_route: piece.resident.map(|route| route.to_string()),
             destination_offset_bytes: piece.destination.start(),
             len_bytes: piece.destination.len(),
             first_row: piece.first_row() as u64,
@@ -65,6 +66,7 @@ fn told(name: Name, to: To, plan: &Plan, out: &Out) {
         name,
         destination: to.to_string(),
         bytes: Some(plan.bytes()),
+        expected_seconds: Some(plan.expected().as_secs_f64()),
         pieces: Some(plan.pieces().len() as u64),
         reasons: reasons(|route| plan.reason(route)),
         not_in_place: plan.not_in_place().map(words::reason_of),
@@ -84,11 +86,19 @@ pub(crate) fn reasons(of: impl Fn(Route) -> Option<Reason>) -> BTreeMap<String, 
 fn table(to: To, plan: &Plan, out: &Out) {
     let pieces = plan.pieces();
     let count = counted(pieces.len() as u64, "piece");
-    out.line(format!("{}{} in {count}", size(plan.bytes()), to.words()));
+    let expected = plan.expected();
+    let (bytes, to) = (size(plan.bytes()), to.words());
+    out.line(format!("{bytes}{to} in {count}, some {expected:.1?}"));
     let (refused, taken): (Vec<_>, Vec<_>) = Route::ALL
         .into_iter()
         .partition(|&route| plan.reason(route).is_some());
     for route in taken {
+        if pieces.iter().any(|piece| piece.resident == Some(route)) {
+            out.line(format!(
+                "  {route}: rows that are resident when they are read"
+            ));
+            continue;
+        }
         let of_route = || pieces.iter().filter(|piece| piece.route == route);
         let bytes: u64 = of_route().map(|piece| piece.destination.len()).sum();
         let engine = of_route().find_map(|piece| piece.engine);

@@ -89,6 +89,7 @@ pub(crate) fn runtime(
     let route = route.map(|route| route.to_string());
     let given = [
         ("--route", "GPUMAP_ROUTE", route),
+        ("--cache", "GPUMAP_CACHE", args.cache.clone()),
         ("--workers", "GPUMAP_WORKERS", workers.map(str::to_owned)),
     ];
     for (option, key, value) in given {

@@ -17,7 +17,7 @@ fn a_file_goes_and_the_record_proves_it() {
     let scene = Scene::new();
     scene.file("a", 1 << 20);
     in_the_end(|| {
-        scene.say("read a").ends(0);
+        scene.say("read a --cache fill").ends(0);
         let gone = evicted(&scene.say("evict --json a").ends(0));
         assert_eq!(
             (gone.offset_bytes, gone.len_bytes),
@@ -31,7 +31,7 @@ fn a_file_goes_and_the_record_proves_it() {
         gone.resident_before_pages == Some(256)
     });
     scene.say("status a --expect cold").ends(0);
-    scene.say("read a").ends(0);
+    scene.say("read a --cache fill").ends(0);
     let answer = scene.say("drop a").ends(0);
     assert!(answer.out.contains("of 1 file, 0 stayed"), "{}", answer.out);
     assert_eq!(scene.say("evict -q a").ends(0).out, "");
@@ -42,7 +42,7 @@ fn a_range_goes_alone() {
     let scene = Scene::new();
     scene.file("a", 1 << 20);
     in_the_end(|| {
-        scene.say("read a").ends(0);
+        scene.say("read a --cache fill").ends(0);
         let gone = evicted(&scene.say("evict --json --range 64K-128K a").ends(0));
         assert_eq!(
             (gone.offset_bytes, gone.len_bytes),

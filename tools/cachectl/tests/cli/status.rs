@@ -21,7 +21,7 @@ fn a_file_is_cold_after_evict_and_warm_after_a_read() {
     assert_eq!((total.files, total.errors), (1, 0));
     assert_eq!((total.pages, total.resident_pages), (pages, Some(0)));
     in_the_end(|| {
-        scene.say("read a").ends(0);
+        scene.say("read a --cache fill").ends(0);
         let (files, total) = scene.say("status a --json").ends(0).files();
         files[0].resident_pages == Some(pages) && total.resident_pages == Some(pages)
     });
@@ -43,7 +43,7 @@ fn expectations_are_answered_by_the_exit_status() {
         );
     }
     in_the_end(|| {
-        scene.say("read a").ends(0);
+        scene.say("read a --cache fill").ends(0);
         ["warm", ">=90%", ">99%", "=100%"]
             .iter()
             .all(|met| scene.say(&format!("status a --expect {met}")).code() == 0)
@@ -99,7 +99,7 @@ fn the_table_and_the_map_show_what_is_resident() {
     );
     assert!(cold.out.contains("1 file"), "{}", cold.out);
     in_the_end(|| {
-        scene.say("read a").ends(0);
+        scene.say("read a --cache fill").ends(0);
         let warm = scene.say("status --map a").ends(0).out;
         warm.contains("256/256") && warm.contains("100.0%") && warm.contains(&"█".repeat(64))
     });

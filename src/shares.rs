@@ -1,0 +1,331 @@
+//! How much of a request is resident, asked about as sparingly as pays: all of what lies together, bisected where
+//! that differs; of many rows a sample.
+
+use crate::range::ByteRange;
+use crate::request::{Cursor, Rows};
+
+/// Rows that are as long on average are cut where what is resident ends; shorter ones are asked about one by one,
+/// when they are read.
+const LEAST_CUT: u64 = 1 << 20;
+/// No border is looked for in less: reading a quarter of a MiB from storage takes as long as asking and cutting.
+const FINEST: u64 = 256 << 10;
+/// Nor in less than such a part of a row: 4 GiB that are cached here and there take 4096 questions, some 3 ms.
+const MOST_PARTS: u64 = 2048;
+/// Rows that are asked about where there are many; where one of these is absent, more.
+const FEW: usize = 8;
+const MORE: usize = 256;
+
+/// What of a request is resident.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Shares {
+    /// Nobody asked, or nobody tells.
+    Unknown,
+    /// All of it, as far as was asked.
+    Resident,
+    /// Nothing.
+    Absent,
+    /// Some of it.
+    Mixed { absent: Extent, borders: Borders },
+}
+
+/// So much of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Extent {
+    pub(crate) bytes: u64,
+    pub(crate) rows: u64,
+}
+
+/// Where what is resident ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Borders {
+    /// Somewhere in these rows; each is asked about when it is read.
+    WhenRead,
+    /// Between these, which lie end to end in the destination.
+    Between(Vec<Stretch>),
+}
+
+/// Bytes that lie together in the destination and are all resident, or all absent, for the most part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) destination: ByteRange,
+    pub(crate) resident: bool,
+}
+
+impl Shares {
+    /// What is absent of a request of so much.
+    pub(crate) fn absent(&self, whole: Extent) -> Extent {
+        match self {
+            Self::Unknown | Self::Resident => Extent::default(),
+            Self::Absent => whole,
+            Self::Mixed { absent, .. } => *absent,
+        }
+    }
+
+    /// Asks, by `told`, which says how large a share of some bytes of the map is resident.
+    pub(crate) fn of(
+        rows: Rows<'_>,
+        bytes: u64,
+        told: &dyn Fn(ByteRange) -> Option<Share>,
+    ) -> Self {
+        let shares = if bytes / (rows.count() as u64).max(1) < LEAST_CUT {
+            sampled(rows, bytes, told)
+        } else {
+            Cutter::new(told).cut(rows, bytes)
+        };
+        shares.unwrap_or(Self::Unknown)
+    }
+}
+
+/// Pages, and those of them that are resident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) pages: u64,
+    pub(crate) resident: u64,
+}
+
+impl Share {
+    fn is_whole(self) -> bool {
+        self.resident == 0 || self.resident >= self.pages
+    }
+
+    /// Whether it is resident for the most part.
+    pub(crate) fn is_resident(self) -> bool {
+        self.resident * 2 >= self.pages
+    }
+}
+
+/// `None` where nobody tells.
+fn sampled(
+    rows: Rows<'_>,
+    bytes: u64,
+    told: &dyn Fn(ByteRange) -> Option<Share>,
+) -> Option<Shares> {
+    let count = rows.count();
+    let absent_of = |asked| {
+        spread(count, asked).try_fold(0, |absent, at| {
+            Some(absent + u64::from(!told(rows.get(at))?.is_resident()))
+        })
+    };
+    let asked = count.min(FEW);
+    let absent = absent_of(asked)?;
+    if absent == 0 || asked == count {
+        return Some(estimate(bytes, count, absent, asked));
+    }
+    let asked = count.min(MORE);
+    Some(estimate(bytes, count, absent_of(asked)?, asked))
+}
+
+/// So many of the rows, far apart, so that no pattern of theirs is met again and again.
+fn spread(count: usize, asked: usize) -> impl Iterator<Item = usize> {
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    (0..asked as u64).map(move |at| {
+        let far = at.wrapping_mul(GOLDEN) % count as u64;
+        let at = if asked == count { at } else { far };
+        usize::try_from(at).unwrap_or(0)
+    })
+}
+
+/// As of those that were asked about, so of all.
+fn estimate(bytes: u64, rows: usize, absent: u64, asked: usize) -> Shares {
+    let asked = asked as u64;
+    let part = |whole: u64| {
+        let part = u128::from(whole) * u128::from(absent) / u128::from(asked.max(1));
+        u64::try_from(part).unwrap_or(whole)
+    };
+    match absent {
+        0 => Shares::Resident,
+        all if all == asked => Shares::Absent,
+        _ => Shares::Mixed {
+            absent: Extent {
+                bytes: part(bytes),
+                rows: part(rows as u64),
+            },
+            borders: Borders::WhenRead,
+        },
+    }
+}
+
+/// Cuts rows where what is resident ends.
+struct Cutter<'t> {
+    told: &'t dyn Fn(ByteRange) -> Option<Share>,
+    stretches: Vec<Stretch>,
+    /// Where the next begins in the destination.
+    at: u64,
+}
+
+impl<'t> Cutter<'t> {
+    fn new(told: &'t dyn Fn(ByteRange) -> Option<Share>) -> Self {
+        Self {
+            told,
+            stretches: Vec::new(),
+            at: 0,
+        }
+    }
+
+    fn cut(mut self, rows: Rows<'_>, bytes: u64) -> Option<Shares> {
+        for segment in rows.segments(Cursor::default(), bytes) {
+            let source = segment.source;
+            let finest = (source.len() / MOST_PARTS).max(FINEST);
+            self.halve(source, finest.next_power_of_two())?;
+        }
+        let absent = self.stretches.iter().filter(|stretch| !stretch.resident);
+        let absent = absent.fold(Extent::default(), |sum, stretch| Extent {
+            bytes: sum.bytes + stretch.destination.len(),
+            rows: sum.rows + 1,
+        });
+        Some(match absent.bytes {
+            0 => Shares::Resident,
+            all if all == bytes => Shares::Absent,
+            _ => Shares::Mixed {
+                absent,
+                borders: Borders::Between(self.stretches),
+            },
+        })
+    }
+
+    /// A part that is resident, or absent, as a whole is left so; any other is halved.
+    fn halve(&mut self, source: ByteRange, finest: u64) -> Option<()> {
+        let share = (self.told)(source)?;
+        let middle = (source.start() + source.len() / 2) / finest * finest;
+        if share.is_whole() || source.len() <= finest || middle <= source.start() {
+            self.push(source.len(), share.is_resident());
+            return Some(());
+        }
+        let halves = [
+            ByteRange::new(source.start(), middle),
+            ByteRange::new(middle, source.end()),
+        ];
+        for half in halves.into_iter().flatten() {
+            self.halve(half, finest)?;
+        }
+        Some(())
+    }
+
+    fn push(&mut self, len: u64, resident: bool) {
+        let end = self.at + len;
+        match self.stretches.last_mut() {
+            Some(last) if last.resident == resident => {
+                let start = last.destination.start();
+                last.destination = ByteRange::new(start, end).unwrap_or_default();
+            }
+            _ => self.stretches.push(Stretch {
+                destination: ByteRange::new(self.at, end).unwrap_or_default(),
+                resident,
+            }),
+        }
+        self.at = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    /// What would be told of a file with these pages.
+    fn told(resident: &[bool]) -> impl Fn(ByteRange) -> Option<Share> + use<'_> {
+        |bytes| {
+            let pages = bytes.pages(PAGE);
+            let of = pages.start as usize..pages.end as usize;
+            let resident = resident[of].iter().filter(|page| **page).count() as u64;
+            Some(Share {
+                pages: pages.end - pages.start,
+                resident,
+            })
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn stretches_tile_the_request_and_lie_where_pages_are(
+            runs in prop::collection::vec((1u64..2_000, any::<bool>()), 1..12),
+            cuts in (0u64..1_000_000, 0u64..1_000_000),
+        ) {
+            let resident: Vec<bool> =
+                runs.iter().flat_map(|(len, is)| (0..*len).map(|_| *is)).collect();
+            let len = resident.len() as u64 * PAGE;
+            let start = cuts.0 % len;
+            let bytes = (len - start) - cuts.1 % (len - start);
+            let rows = Rows::One(ByteRange::at(start, bytes).unwrap());
+            let told = told(&resident);
+            let shares = Shares::of(rows, bytes, &told);
+            let share = told(ByteRange::at(start, bytes).unwrap()).unwrap();
+            let Shares::Mixed { absent, borders: Borders::Between(stretches) } = &shares else {
+                let expected =
+                    if share.is_resident() { Shares::Resident } else { Shares::Absent };
+                prop_assert_eq!(shares, expected);
+                return Ok(());
+            };
+            let mut at = 0;
+            let mut sum = 0;
+            for stretch in stretches {
+                prop_assert_eq!(stretch.destination.start(), at);
+                at = stretch.destination.end();
+                let here = ByteRange::at(start + stretch.destination.start(), stretch.destination.len());
+                prop_assert_eq!(told(here.unwrap()).unwrap().is_resident(), stretch.resident);
+                sum += if stretch.resident { 0 } else { stretch.destination.len() };
+            }
+            prop_assert_eq!(at, bytes);
+            prop_assert_eq!(sum, absent.bytes);
+            prop_assert!(stretches.windows(2).all(|two| two[0].resident != two[1].resident));
+        }
+
+        #[test]
+        fn rows_are_estimated_by_those_that_were_asked_about(
+            rows in prop::collection::vec(0u64..4_000, 1..3_000),
+            every in 1u64..5,
+        ) {
+            let resident: Vec<bool> = (0..4_000).map(|page| page % every == 0).collect();
+            let ranges: Vec<Range<u64>> =
+                rows.iter().map(|page| page * PAGE..(page + 1) * PAGE).collect();
+            let (all, bytes) = Rows::gather(&ranges, 4_000 * PAGE, Path::new("f")).unwrap();
+            let shares = Shares::of(all, bytes, &told(&resident));
+            let absent = rows.iter().filter(|page| !resident[**page as usize]).count() as u64;
+            let whole = Extent { bytes, rows: rows.len() as u64 };
+            match shares {
+                Shares::Mixed { absent: told, borders } => {
+                    prop_assert_eq!(borders, Borders::WhenRead);
+                    prop_assert!(absent > 0 && absent < whole.rows);
+                    prop_assert!(told.rows.abs_diff(absent) <= whole.rows / 4 + 1);
+                }
+                Shares::Absent => prop_assert!(absent > 0),
+                other => prop_assert_eq!(other, Shares::Resident),
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_file_takes_few_questions_where_it_is_alike() {
+        let asked = std::cell::Cell::new(0);
+        let half = 2u64 << 30;
+        let told = |bytes: ByteRange| {
+            asked.set(asked.get() + 1);
+            let pages = bytes.pages(PAGE);
+            let resident = pages.start.max(half / PAGE)..pages.end.max(half / PAGE);
+            Some(Share {
+                pages: pages.end - pages.start,
+                resident: resident.end - resident.start,
+            })
+        };
+        let rows = Rows::One(ByteRange::at(0, 2 * half).unwrap());
+        let shares = Shares::of(rows, 2 * half, &told);
+        let absent = shares.absent(Extent::default());
+        assert_eq!((absent.bytes, absent.rows), (half, 1));
+        assert_eq!(asked.replace(0), 3);
+        let rows = Rows::One(ByteRange::at(half, half).unwrap());
+        assert_eq!(Shares::of(rows, half, &told), Shares::Resident);
+        assert_eq!(asked.get(), 1);
+    }
+
+    #[test]
+    fn what_nobody_tells_is_unknown() {
+        let rows = Rows::One(ByteRange::at(0, 1 << 21).unwrap());
+        assert_eq!(Shares::of(rows, 1 << 21, &|_| None), Shares::Unknown);
+    }
+}
