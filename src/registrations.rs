@@ -364,7 +364,7 @@ impl Registrations {
     /// Releases those of a file, of whichever map, so that its pages can be evicted; not what reads or views
     /// use.
     pub(crate) fn release_file(&self, file: Identity) {
-        drop(self.take_all(|_, kept| kept.is_of(file) && !kept.is_used()));
+        self.unregister(|kept| kept.is_of(file) && !kept.is_used());
     }
 
     /// Bytes of these pages of a file that reads or views use, those that are registered twice counted once.
@@ -387,7 +387,14 @@ impl Registrations {
 
     /// Releases all that nothing uses; the bytes released.
     pub(crate) fn release(&self) -> u64 {
-        let released = self.take_all(|_, kept| !kept.is_used());
+        self.unregister(|kept| !kept.is_used())
+    }
+
+    /// Nobody registers meanwhile: the driver knows pages until they are unregistered, and refuses them to who finds
+    /// them kept no more. The bytes.
+    fn unregister(&self, which: impl Fn(&Kept) -> bool) -> u64 {
+        let _registrar = lock(&self.registrar);
+        let released = self.take_all(|_, kept| which(kept));
         released.iter().map(Kept::bytes).sum()
     }
 

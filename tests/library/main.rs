@@ -28,6 +28,7 @@ mod file_systems;
 mod fork;
 mod hosts;
 mod lifetimes;
+mod mixed;
 mod property;
 mod refused;
 mod residency;

@@ -303,6 +303,13 @@ pub(crate) struct RequestArgs {
     /// Where the bytes go: host, or gpu:N
     #[arg(long, default_value = "host")]
     pub(crate) to: To,
+    #[command(flatten)]
+    pub(crate) way: WayArgs,
+}
+
+/// Which way bytes are read.
+#[derive(Debug, Args)]
+pub(crate) struct WayArgs {
     /// auto, buffered, mapped, direct or gds; a named one is taken or it is an error
     /// [default: GPUMAP_ROUTE]
     #[arg(long)]
@@ -338,10 +345,8 @@ pub(crate) struct LoadArgs {
     /// One allocation for each file, or for each tensor
     #[arg(long, value_name = "WHAT", default_value = "file")]
     pub(crate) per: Per,
-    /// auto, buffered, mapped, direct or gds; a named one is taken or it is an error
-    /// [default: GPUMAP_ROUTE]
-    #[arg(long)]
-    pub(crate) route: Option<RouteChoice>,
+    #[command(flatten)]
+    pub(crate) way: WayArgs,
     /// Threads, this one among them [default: GPUMAP_WORKERS]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<String>,

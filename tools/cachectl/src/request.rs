@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use gpumap::{ByteRange, Error, Mmap, Runtime, Settings};
 
-use crate::args::RequestArgs;
+use crate::args::{RequestArgs, WayArgs};
 use crate::memory;
 use crate::rows;
-use crate::values::RouteChoice;
 use crate::words;
 
 /// A file that is open, and what is asked of it. All ranges lie in the file.
@@ -59,7 +58,7 @@ impl Request {
         workers: Option<&str>,
         settings: Settings,
     ) -> Result<Self, String> {
-        let runtime = runtime(args.route, workers, settings)?;
+        let runtime = runtime(&args.way, workers, settings)?;
         memory::device(args.to, &runtime)?;
         let map = runtime
             .open(file(args))
@@ -82,14 +81,14 @@ pub(crate) fn file(args: &RequestArgs) -> &Path {
 
 /// What the command line says goes before what the environment says: `--route auto` too.
 pub(crate) fn runtime(
-    route: Option<RouteChoice>,
+    way: &WayArgs,
     workers: Option<&str>,
     mut settings: Settings,
 ) -> Result<Runtime, String> {
-    let route = route.map(|route| route.to_string());
+    let route = way.route.map(|route| route.to_string());
     let given = [
         ("--route", "GPUMAP_ROUTE", route),
-        ("--cache", "GPUMAP_CACHE", args.cache.clone()),
+        ("--cache", "GPUMAP_CACHE", way.cache.clone()),
         ("--workers", "GPUMAP_WORKERS", workers.map(str::to_owned)),
     ];
     for (option, key, value) in given {

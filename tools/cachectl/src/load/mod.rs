@@ -24,7 +24,7 @@ use header::Header;
 use names::Named;
 
 pub(crate) fn run(args: &LoadArgs, settings: Settings, out: &Out) -> Outcome {
-    let runtime = request::runtime(args.route, args.workers.as_deref(), settings);
+    let runtime = request::runtime(&args.way, args.workers.as_deref(), settings);
     let runtime = runtime.and_then(|runtime| {
         memory::device(args.to, &runtime)?;
         Ok(runtime)

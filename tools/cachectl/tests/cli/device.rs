@@ -183,8 +183,8 @@ fn people_are_told_of_a_device_that_bytes_go_to() {
     };
     assert!(top("read a --to gpu:1").starts_with("a: 4.9 KiB to gpu:1 in "));
     assert!(top("read a --to host").starts_with("a: 4.9 KiB in "));
-    assert_eq!(top("plan a --to gpu:1"), "4.9 KiB to gpu:1 in 1 piece");
-    assert_eq!(top("plan a"), "4.9 KiB in 1 piece");
+    assert!(top("plan a --to gpu:1").starts_with("4.9 KiB to gpu:1 in 1 piece, some "));
+    assert!(top("plan a").starts_with("4.9 KiB in 1 piece, some "));
 }
 
 fn samples(answer: &Answer) -> Vec<SampleRecord> {
