@@ -1,7 +1,5 @@
 //! Pieces that nobody has taken yet, and the order in which the threads of a read take them.
 
-use std::ops::Not;
-
 use smallvec::SmallVec;
 
 use crate::plan::Piece;
@@ -71,10 +69,7 @@ impl<'p, 'd> Feeds<'p, 'd> {
     }
 
     pub(crate) fn has(&self, side: Side) -> bool {
-        match side {
-            Side::Storage => self.storage.is_empty().not(),
-            Side::Cache => self.cache.is_empty().not(),
-        }
+        self.peek(side).is_some()
     }
 
     pub(crate) fn is_mixed(&self) -> bool {

@@ -407,6 +407,37 @@ mod tests {
         })
     }
 
+    /// The pieces cover the rows once, in order, within the limits.
+    fn tiles(
+        plan: &Plan,
+        rows: Rows<'_>,
+        bytes: u64,
+        limits: Limits,
+        ranges: &[Range<u64>],
+    ) -> Result<(), TestCaseError> {
+        let mut at = 0;
+        let mut packed = Vec::new();
+        for piece in plan.pieces() {
+            prop_assert_eq!(piece.destination.start(), at);
+            prop_assert!(!piece.destination.is_empty());
+            prop_assert!(piece.destination.len() <= limits.bytes);
+            at = piece.destination.end();
+            let segments: Vec<_> = rows
+                .segments(piece.start, piece.destination.len())
+                .collect();
+            prop_assert!(segments.len() <= limits.rows);
+            packed.extend(
+                segments
+                    .iter()
+                    .flat_map(|s| s.source.start()..s.source.end()),
+            );
+        }
+        prop_assert_eq!(at, bytes);
+        let expected: Vec<u64> = ranges.iter().cloned().flatten().collect();
+        prop_assert_eq!(packed, expected);
+        Ok(())
+    }
+
     proptest! {
         #[test]
         fn pieces_tile_the_request_and_every_route_is_explained(
@@ -429,21 +460,7 @@ mod tests {
                     return Ok(());
                 }
             };
-            let mut at = 0;
-            let mut packed = Vec::new();
-            for piece in plan.pieces() {
-                prop_assert_eq!(piece.destination.start(), at);
-                prop_assert!(!piece.destination.is_empty());
-                prop_assert!(piece.destination.len() <= limits.bytes);
-                at = piece.destination.end();
-                let segments: Vec<_> =
-                    rows.segments(piece.start, piece.destination.len()).collect();
-                prop_assert!(segments.len() <= limits.rows);
-                packed.extend(segments.iter().flat_map(|s| s.source.start()..s.source.end()));
-            }
-            prop_assert_eq!(at, bytes);
-            let expected: Vec<u64> = ranges.iter().cloned().flatten().collect();
-            prop_assert_eq!(packed, expected);
+            tiles(&plan, rows, bytes, limits, &ranges)?;
 
             let taken: Vec<_> =
                 Route::ALL.into_iter().filter(|route| plan.reason(*route).is_none()).collect();
@@ -505,19 +522,7 @@ mod tests {
             prop_assert_eq!(planned.is_ok(), whole.iter().any(Result::is_ok));
             let Ok(plan) = planned else { return Ok(()) };
 
-            let mut at = 0;
-            let mut packed = Vec::new();
-            for piece in plan.pieces() {
-                prop_assert_eq!(piece.destination.start(), at);
-                prop_assert!(!piece.destination.is_empty() && piece.destination.len() <= limits.bytes);
-                at = piece.destination.end();
-                let segments: Vec<_> =
-                    rows.segments(piece.start, piece.destination.len()).collect();
-                prop_assert!(segments.len() <= limits.rows);
-                packed.extend(segments.iter().flat_map(|s| s.source.start()..s.source.end()));
-            }
-            prop_assert_eq!(at, bytes);
-            prop_assert!(packed.into_iter().eq(ranges.iter().cloned().flatten()));
+            tiles(&plan, rows, bytes, limits, &ranges)?;
 
             let best = |offers: &Offers| {
                 offers.iter().flatten().map(|cost| cost.nanoseconds).min().unwrap_or(u64::MAX)

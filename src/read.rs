@@ -204,14 +204,10 @@ impl Request<'_> {
         self.shares.get_or_init(|| self.find_shares()).absent(whole)
     }
 
-    /// Asks of one row after another whether it is resident; where nobody tells, none is.
-    pub(crate) fn resident_rows(&self) -> impl Fn(Segment) -> bool {
-        let opened = self.map.opened();
-        move |segment| {
-            let counter = opened.as_ref().map(Counter::new);
-            let share = counter.and_then(|counter| self.share(&counter, segment.source));
-            share.is_some_and(Share::is_resident)
-        }
+    /// Whether a row is resident for the most part; where nobody tells, it is not.
+    pub(crate) fn is_resident(&self, counter: Option<&Counter<'_>>, row: Segment) -> bool {
+        let share = counter.and_then(|counter| self.share(counter, row.source));
+        share.is_some_and(Share::is_resident)
     }
 
     fn share(&self, counter: &Counter<'_>, bytes: ByteRange) -> Option<Share> {

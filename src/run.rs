@@ -16,6 +16,7 @@ use crate::range::ByteRange;
 use crate::read::Request;
 use crate::report::{Engine, Report, RouteUse};
 use crate::request::{Landing, Route, Segment};
+use crate::residency::Counter;
 use crate::route::{Ask, Failure, Place, buffered, direct, gds, mapped, places};
 use crate::sys::{HostSliceMut, Moved, StorageReads};
 use crate::workers::Workers;
@@ -328,11 +329,12 @@ impl<'d> Run<'_, 'd> {
         moved: &mut Moved,
     ) -> Result<Option<Engine>, Failure> {
         let source = self.request.map.source();
-        let is_resident = self.request.resident_rows();
+        let opened = self.request.map.opened();
+        let counter = opened.as_ref().map(Counter::new);
         let mut copied = Moved::default();
         let mut absent = Vec::new();
         for place in places(source, self.segments(piece), destination) {
-            if is_resident(place.segment) {
+            if self.request.is_resident(counter.as_ref(), place.segment) {
                 buffered::run(source, [place.segment].into_iter(), place.into, &mut copied)?;
             } else {
                 absent.push(place);
