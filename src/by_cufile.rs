@@ -19,13 +19,21 @@ pub(crate) fn run(
     destination: Landing<'_>,
     report: &mut Report,
 ) -> Result<Pieces> {
-    let before = report.bytes;
+    let before = report.clone();
     let error = match read(request, pieces, shore, destination, report) {
         Ok(()) => return Ok(Pieces::new()),
         Err(error) => error,
     };
     match error {
-        Error::Cufile { source, .. } if ask.named.is_none() && report.bytes == before => {
+        Error::Cufile { source, .. }
+            if ask.named.is_none() && report.route(Route::Gds) == before.route(Route::Gds) =>
+        {
+            // What was copied out of the page cache meanwhile is read again, and told of once.
+            *report = Report {
+                cufile: report.cufile.take(),
+                storage_read_bytes: report.storage_read_bytes,
+                ..before
+            };
             fall_back(request, ask, source.into(), report)
         }
         error => Err(error),

@@ -41,23 +41,19 @@ pub(crate) fn run(
         Landing::Scattered(parts) => Shore::of(request, parts.parts()),
     };
     let shore = shore.map_err(|error| request.error(error.into()))?;
-    let left = match (&mut destination, in_place::engine(plan)) {
-        (Landing::Device(slice), Some(engine)) => {
-            let meter = Meter::begin(request);
-            let left = in_place::run(request, ask, engine, &shore, slice, report)?;
-            meter.end(report);
-            Some(left)
-        }
-        (to, _) if pieces[0].route == Route::Gds => Some(by_cufile::run(
-            request,
-            ask,
-            pieces,
-            &shore,
-            to.reborrow(),
-            report,
-        )?),
-        _ => None,
-    };
+    let left =
+        match (&mut destination, in_place::engine(plan)) {
+            (Landing::Device(slice), Some(engine)) => {
+                let meter = Meter::begin(request);
+                let left = in_place::run(request, ask, engine, &shore, slice, report)?;
+                meter.end(report);
+                Some(left)
+            }
+            (to, _) if pieces.iter().any(|piece| piece.route == Route::Gds) => Some(
+                by_cufile::run(request, ask, pieces, &shore, to.reborrow(), report)?,
+            ),
+            _ => None,
+        };
     let pieces = left.as_deref().unwrap_or(pieces);
     if pieces.is_empty() {
         return Ok(());

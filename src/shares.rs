@@ -101,33 +101,62 @@ fn sampled(
     told: &dyn Fn(ByteRange) -> Option<Share>,
 ) -> Option<Shares> {
     let count = rows.count();
-    let absent_of = |asked| {
-        spread(count, asked).try_fold(0, |absent, at| {
-            Some(absent + u64::from(!told(rows.get(at))?.is_resident()))
+    let absent_of = |picks: &[Pick]| {
+        picks.iter().try_fold(0, |absent, pick| {
+            let is_absent = !told(pick.row)?.is_resident();
+            Some(absent + if is_absent { pick.hits } else { 0 })
         })
     };
-    let asked = count.min(FEW);
-    let absent = absent_of(asked)?;
-    if absent == 0 || asked == count {
-        return Some(estimate(bytes, count, absent, asked));
+    let few = picks(rows, bytes, FEW);
+    let absent = absent_of(&few)?;
+    if absent == 0 || count <= FEW {
+        return Some(estimate(bytes, count, absent, &few));
     }
-    let asked = count.min(MORE);
-    Some(estimate(bytes, count, absent_of(asked)?, asked))
+    let more = picks(rows, bytes, MORE);
+    Some(estimate(bytes, count, absent_of(&more)?, &more))
 }
 
-/// So many of the rows, far apart, so that no pattern of theirs is met again and again.
-fn spread(count: usize, asked: usize) -> impl Iterator<Item = usize> {
+/// A row that is asked about, for so many bytes that were picked.
+struct Pick {
+    row: ByteRange,
+    hits: u64,
+}
+
+/// The rows of bytes that lie far apart in the destination, so that a long row counts for as much as it is. One of each
+/// part of it, and not at the same place of each, so that no pattern is met again and again.
+fn picks(rows: Rows<'_>, bytes: u64, asked: usize) -> Vec<Pick> {
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-    (0..asked as u64).map(move |at| {
-        let far = at.wrapping_mul(GOLDEN) % count as u64;
-        let at = if asked == count { at } else { far };
-        usize::try_from(at).unwrap_or(0)
-    })
+    let asked = rows.count().min(asked);
+    let part = (bytes / (asked as u64).max(1)).max(1);
+    let byte = |number: u64| {
+        number * part
+            + match asked == rows.count() {
+                true => part / 2,
+                false => number.wrapping_mul(GOLDEN) % part,
+            }
+    };
+    let mut picks = Vec::with_capacity(asked);
+    let (mut number, mut end) = (0, 0);
+    for row in (0..rows.count()).map(|at| rows.get(at)) {
+        end += row.len();
+        let first = number;
+        while number < asked as u64 && byte(number) < end {
+            number += 1;
+        }
+        if number > first {
+            let hits = number - first;
+            picks.push(Pick { row, hits });
+        }
+        if number == asked as u64 {
+            break;
+        }
+    }
+    picks
 }
 
 /// As of those that were asked about, so of all.
-fn estimate(bytes: u64, rows: usize, absent: u64, asked: usize) -> Shares {
-    let asked = asked as u64;
+fn estimate(bytes: u64, rows: usize, absent: u64, picks: &[Pick]) -> Shares {
+    let asked: u64 = picks.iter().map(|pick| pick.hits).sum();
     let part = |whole: u64| {
         let part = u128::from(whole) * u128::from(absent) / u128::from(asked.max(1));
         u64::try_from(part).unwrap_or(whole)
@@ -321,6 +350,25 @@ mod tests {
         let rows = Rows::One(ByteRange::at(half, half).unwrap());
         assert_eq!(Shares::of(rows, half, &told), Shares::Resident);
         assert_eq!(asked.get(), 1);
+    }
+
+    /// A long row among many short ones, and rows of nothing among some of much, that are absent.
+    #[test]
+    fn rows_count_for_as_much_as_they_are() {
+        let resident: Vec<bool> = (0..32_768).map(|page| page < 256).collect();
+        let mut long: Vec<Range<u64>> = (0..400).map(|at| at * 100..at * 100 + 100).collect();
+        long[1] = 1 << 20..128 << 20;
+        let mut empty = vec![5..5; 200];
+        empty.extend((0..16).map(|at| (2 + at) << 20..((2 + at) << 20) + 900_000));
+        for rows in [long, empty] {
+            let (all, bytes) = Rows::gather(&rows, 128 << 20, Path::new("f")).unwrap();
+            let whole = Extent {
+                bytes,
+                rows: rows.len() as u64,
+            };
+            let absent = Shares::of(all, bytes, &told(&resident)).absent(whole);
+            assert!(absent.bytes > bytes / 10 * 9, "{absent:?} of {bytes}");
+        }
     }
 
     #[test]

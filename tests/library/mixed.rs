@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use gpumap::{Cache, Engine, Mmap, Plan, ReadOptions, Reason, Report, Route, warm};
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
-use crate::scene::{MIB, PAGE, Scene, cool, eventually, host_routes, pread, runtime};
+use crate::scene::{MIB, PAGE, Scene, cool, eventually, host_routes, pread, read_alone, runtime};
 
 const LEN: u64 = 16 * MIB;
 
@@ -32,14 +30,6 @@ fn with_resident(path: &Path, ranges: &[Range<u64>], mut found: impl FnMut() -> 
         }
         found()
     });
-}
-
-/// Reads a range into the page cache, and nothing ahead of it.
-fn read_alone(path: &Path, range: &Range<u64>) {
-    let file = File::open(path).unwrap();
-    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM).unwrap();
-    let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap()];
-    file.read_exact_at(&mut bytes, range.start).unwrap();
 }
 
 fn bytes_by(report: &Report, route: Route) -> u64 {

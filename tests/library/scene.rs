@@ -99,6 +99,14 @@ pub(crate) fn warm(path: &Path) {
     while file.read(&mut sink).unwrap() > 0 {}
 }
 
+/// Reads a range into the page cache, and nothing ahead of it.
+pub(crate) fn read_alone(path: &Path, range: &std::ops::Range<u64>) {
+    let file = File::open(path).unwrap();
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM).unwrap();
+    let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap()];
+    file.read_exact_at(&mut bytes, range.start).unwrap();
+}
+
 /// What pread gives. Short where the file ends.
 pub(crate) fn pread(path: &Path, offset: u64, len: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(len).unwrap()];

@@ -4,6 +4,7 @@ mod batches;
 mod by_conformance;
 mod counters;
 mod faults;
+mod halves;
 mod lives;
 mod parameters;
 mod registered;
