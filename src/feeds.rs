@@ -15,7 +15,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    fn of(route: Route) -> Self {
+    pub(crate) fn of(route: Route) -> Self {
         match route {
             Route::Direct | Route::Gds => Self::Storage,
             Route::Mapped | Route::Buffered => Self::Cache,
@@ -157,7 +157,7 @@ mod tests {
         Piece {
             route,
             engine: None,
-            resident: None,
+            otherwise: None,
             destination: ByteRange::at(at, len).unwrap(),
             start: Cursor::default(),
         }

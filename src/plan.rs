@@ -65,8 +65,10 @@ pub struct Piece {
     pub route: Route,
     /// The engine, for routes that have several.
     pub engine: Option<Engine>,
-    /// The route of those of its rows that are resident when they are read, where that is another.
-    pub resident: Option<Route>,
+    /// Where what is resident and what is absent go by different routes: the other of the two. By it goes what is
+    /// found to be resident when it is read, where the piece's route reads past the page cache, or to be absent,
+    /// where that copies out of it.
+    pub otherwise: Option<Route>,
     /// Where the bytes lie in the destination.
     pub destination: ByteRange,
     /// Where they start in the rows of the request.
@@ -221,11 +223,11 @@ impl Choice {
         })
     }
 
-    fn piece(self, start: Cursor, destination: ByteRange, resident: Option<Route>) -> Piece {
+    fn piece(self, start: Cursor, destination: ByteRange, otherwise: Option<Route>) -> Piece {
         Piece {
             route: self.route,
             engine: self.cost.engine,
-            resident,
+            otherwise,
             destination,
             start,
         }
@@ -277,16 +279,23 @@ impl<'b> Mixed<'b> {
         }
     }
 
+    /// The route for what a copy does not find in the page cache: cuFile does not read into the memory that copies
+    /// are made to.
+    fn past_the_cache(&self) -> Option<Route> {
+        (self.absent.route == Route::Direct).then_some(Route::Direct)
+    }
+
     fn by_stretches(&self, rows: Rows<'_>, stretches: &[Stretch]) -> Pieces {
         let mut pieces = Pieces::new();
         let mut cursor = Cursor::default();
         for stretch in stretches {
-            let choice = match stretch.resident {
-                true => self.resident,
-                false => self.absent,
+            // What storage is asked for is read from there whether it is resident by then or not.
+            let (choice, otherwise) = match stretch.resident {
+                true => (self.resident, self.past_the_cache()),
+                false => (self.absent, None),
             };
             let bytes = stretch.destination.start()..stretch.destination.end();
-            let piece = |start, destination| choice.piece(start, destination, None);
+            let piece = |start, destination| choice.piece(start, destination, otherwise);
             pieces.extend(cut(rows, cursor, bytes, choice.cost.limits, piece));
             cursor = rows.after(cursor, stretch.destination.len());
         }
@@ -535,22 +544,24 @@ mod tests {
             prop_assert!(plan.expected().as_nanos() <= u128::from(best(&whole)));
             if let [one] = routes[..] {
                 prop_assert!(cheapest_of(&whole, one));
-                prop_assert!(plan.pieces().iter().all(|piece| piece.route == one && piece.resident.is_none()));
+                prop_assert!(plan.pieces().iter().all(|piece| piece.route == one && piece.otherwise.is_none()));
             } else {
                 prop_assert_eq!(routes.len(), 2);
                 for piece in plan.pieces() {
                     let stretch = stretches.iter().find(|stretch| {
                         stretch.destination.intersect(piece.destination) == piece.destination
                     });
-                    match (piece.resident, stretch) {
-                        (Some(resident), _) => {
-                            prop_assert!(when_read);
+                    match (piece.otherwise, stretch) {
+                        (Some(resident), _) if when_read => {
                             prop_assert!(cheapest_of(&halves.resident, resident));
                             prop_assert!(cheapest_of(&halves.absent, piece.route));
                         }
-                        (None, Some(Stretch { resident: true, .. })) => {
+                        (otherwise, Some(Stretch { resident: true, .. })) => {
                             prop_assert!(cheapest_of(&halves.resident, piece.route));
+                            let direct = cheapest_of(&halves.absent, Route::Direct);
+                            prop_assert!(otherwise.is_none_or(|by| by == Route::Direct && direct));
                         }
+                        (Some(_), _) => prop_assert!(false, "a way out for what is absent"),
                         (None, Some(_)) => prop_assert!(cheapest_of(&halves.absent, piece.route)),
                         (None, None) => prop_assert!(false, "a piece over a border"),
                     }
@@ -565,7 +576,7 @@ mod tests {
             let again = super::plan(rows, bytes, None, &left, Some(&halves));
             prop_assert_eq!(again.is_ok(), still);
             let gone = Route::ALL[withdrawn];
-            let uses = |piece: &Piece| piece.route == gone || piece.resident == Some(gone);
+            let uses = |piece: &Piece| piece.route == gone || piece.otherwise == Some(gone);
             prop_assert!(again.is_err() || again.is_ok_and(|plan| !plan.pieces().iter().any(uses)));
         }
     }

@@ -95,10 +95,12 @@ impl Request<'_> {
         };
         let (mut resident, mut absent) = (self.offers(resident), self.offers(absent));
         if *borders == Borders::WhenRead {
-            // The thread that finds a row absent has host memory to put it to, and the one that finds it resident
-            // no second way.
+            // The thread that finds a row absent has host memory to put it to.
             absent[Route::Gds.index()] = Err(Reason::Resident);
-            resident[Route::Mapped.index()] = Err(Reason::OtherEngine);
+        }
+        if resident[Route::Mapped.index()].is_ok() {
+            // Pread reads ahead where it meets the mark that an earlier read left, and fills the page cache.
+            resident[Route::Buffered.index()] = Err(Reason::OtherEngine);
         }
         Some(Halves {
             resident,

@@ -1,8 +1,9 @@
 //! The part of the spine that moves bytes: pieces are handed to threads, and by each to its route;
 //! for device memory by way of pinned slots.
 
-use std::sync::Mutex;
+use std::iter;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use crate::by_cufile;
 use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
@@ -17,8 +18,8 @@ use crate::read::Request;
 use crate::report::{Engine, Report, RouteUse};
 use crate::request::{Landing, Route, Segment};
 use crate::residency::Counter;
-use crate::route::{Ask, Failure, Place, buffered, direct, gds, mapped, places};
-use crate::sys::{HostSliceMut, Moved, StorageReads};
+use crate::route::{Ask, Failure, Place, Source, buffered, direct, gds, mapped, places};
+use crate::sys::{HostSliceMut, Mapping, Moved, StorageReads};
 use crate::workers::Workers;
 
 /// Moves what was asked for, as planned.
@@ -80,11 +81,14 @@ pub(crate) fn move_pieces(
     report: &mut Report,
 ) -> Result<()> {
     let feeds = Feeds::of(pieces, destination);
+    let mixed = feeds.is_mixed() || pieces.iter().any(|piece| piece.otherwise.is_some());
     let crew = crew(request, pieces, way, feeds.is_mixed());
     let run = Run {
         request,
         way,
         crew,
+        mixed,
+        quiet: OnceLock::new(),
         begun: AtomicUsize::new(0),
         feeds: Mutex::new(feeds),
         outcome: Mutex::new(Outcome {
@@ -187,6 +191,9 @@ struct Run<'r, 'd> {
     request: &'r Request<'r>,
     way: Way<'r>,
     crew: Crew,
+    /// Whether what is absent is read past the page cache, beside copies of what is resident.
+    mixed: bool,
+    quiet: OnceLock<Option<Mapping>>,
     /// Threads that have begun.
     begun: AtomicUsize,
     feeds: Mutex<Feeds<'r, 'd>>,
@@ -306,41 +313,78 @@ impl<'d> Run<'_, 'd> {
     }
 
     fn move_piece(&self, piece: &Piece, destination: HostSliceMut<'_>) -> Result<(), Failure> {
+        if let Some(other) = piece.otherwise {
+            return match Side::of(piece.route) {
+                Side::Cache => self.move_apart(piece, (piece.route, other), destination),
+                Side::Storage => self.move_apart(piece, (other, piece.route), destination),
+            };
+        }
         let mut moved = Moved::default();
-        let done = match piece.resident {
-            Some(cached) => self.move_rows(piece, cached, destination, &mut moved),
-            None => self.take_route(piece, destination, &mut moved),
-        };
+        let done = self.take_route(piece, destination, &mut moved);
         self.moved(piece.route, moved, *done.as_ref().unwrap_or(&piece.engine));
         done.map(drop)
     }
 
-    /// Moves a piece of which nobody knows which rows are resident: each is asked about now, and what is, is copied
-    /// at once; all others are read from storage together.
-    fn move_rows(
+    /// Moves a piece as what it means is found: what is resident is copied at once by one route, all else is read from
+    /// storage together by the other.
+    fn move_apart(
         &self,
         piece: &Piece,
-        cached: Route,
+        (copies, reads): (Route, Route),
         destination: HostSliceMut<'_>,
-        moved: &mut Moved,
-    ) -> Result<Option<Engine>, Failure> {
+    ) -> Result<(), Failure> {
         let source = self.request.map.source();
         let opened = self.request.map.opened();
         let counter = opened.as_ref().map(Counter::new);
-        let mut copied = Moved::default();
+        let mut moved = Moved::default();
         let mut absent = Vec::new();
         for place in places(source, self.segments(piece), destination) {
             if self.request.is_resident(counter.as_ref(), place.segment) {
-                buffered::run(source, [place.segment].into_iter(), place.into, &mut copied)?;
+                self.copy(copies, iter::once(place.segment), place.into, &mut moved)?;
             } else {
                 absent.push(place);
             }
         }
-        self.moved(cached, copied, None);
-        if absent.is_empty() {
-            return Ok(piece.engine);
+        if moved.ops > 0 {
+            let engine = (copies == Route::Mapped).then_some(Engine::Copy);
+            self.moved(copies, moved, engine);
         }
-        self.read_directly(piece, absent.into_iter(), moved)
+        if absent.is_empty() {
+            return Ok(());
+        }
+        let mut moved = Moved::default();
+        let done = self.read_directly(piece, absent.into_iter(), &mut moved);
+        self.moved(reads, moved, *done.as_ref().unwrap_or(&piece.engine));
+        done.map(drop)
+    }
+
+    fn copy(
+        &self,
+        by: Route,
+        segments: impl Iterator<Item = Segment> + Clone,
+        destination: HostSliceMut<'_>,
+        moved: &mut Moved,
+    ) -> Result<(), Failure> {
+        let source = self.request.map.source();
+        if by != Route::Mapped {
+            return buffered::run(source, segments, destination, moved);
+        }
+        let quiet = self.mixed.then(|| self.quiet()).flatten();
+        let mapping = quiet.or(source.mapping);
+        mapped::run(Source { mapping, ..source }, segments, destination, moved)
+    }
+
+    /// A mapping of which a fault reads nothing ahead: beside reads past the page cache that would fill it, and keep
+    /// storage from them. The map's own may have been advised otherwise.
+    fn quiet(&self) -> Option<&Mapping> {
+        let map = || {
+            let request = self.request;
+            let mapping = Mapping::new(&request.map.file, request.map.source().whole(), false);
+            let mapping = mapping.ok()?;
+            mapping.advise(memmap2::Advice::Random).ok()?;
+            Some(mapping)
+        };
+        self.quiet.get_or_init(map).as_ref()
     }
 
     fn moved(&self, route: Route, moved: Moved, engine: Option<Engine>) {
@@ -362,13 +406,12 @@ impl<'d> Run<'_, 'd> {
         let source = self.request.map.source();
         let segments = self.segments(piece);
         match piece.route {
-            Route::Mapped => mapped::run(source, segments, destination, moved)?,
             Route::Direct => {
                 let places = places(source, segments, destination);
                 return self.read_directly(piece, places, moved);
             }
             // `gds` moves nothing into host memory: it has a way of its own.
-            Route::Buffered | Route::Gds => buffered::run(source, segments, destination, moved)?,
+            route => self.copy(route, segments, destination, moved)?,
         }
         Ok(piece.engine)
     }

@@ -78,7 +78,7 @@ fn a_range_is_read_by_both_ways_and_the_cache_stays_as_it_was() {
                 assert!(bytes == expected);
                 assert_eq!(report.bytes, LEN);
                 let (copied, stored) = (
-                    bytes_by(&report, Route::Buffered),
+                    bytes_by(&report, Route::Mapped),
                     bytes_by(&report, Route::Direct),
                 );
                 assert_eq!(copied + stored, LEN);
@@ -124,16 +124,47 @@ fn rows_are_read_by_both_ways_each_once() {
                 .unwrap();
             assert!(bytes == expected);
             let (copied, stored) = (
-                bytes_by(&report, Route::Buffered),
+                bytes_by(&report, Route::Mapped),
                 bytes_by(&report, Route::Direct),
             );
             assert_eq!(copied + stored, expected.len() as u64);
             plan.pieces()
                 .iter()
-                .all(|piece| piece.resident == Some(Route::Buffered))
+                .all(|piece| piece.otherwise == Some(Route::Mapped))
                 && copied == cached * PAGE
                 && report.engine(Engine::IoUring).is_some()
                 && report.storage_read_bytes.unwrap() <= stored + stored / 50
+        });
+    }
+}
+
+#[test]
+fn what_was_read_ahead_is_copied_and_nothing_more_is() {
+    if !direct() {
+        return;
+    }
+    let scene = Scene::new();
+    let path = scene.file("f", 4 * LEN);
+    let map = runtime(&[]).open(&path).unwrap();
+    let rows: Vec<Range<u64>> = (0..4 * LEN / PAGE)
+        .map(|at| at * PAGE..(at + 1) * PAGE)
+        .collect();
+    let options = || ReadOptions::new().measure(true);
+    for gathers in [false, true] {
+        eventually("pages to stay as they were made", || {
+            cool(&path);
+            pread(&path, 0, LEN);
+            let report = match gathers {
+                false => read(&map, options()).1,
+                true => {
+                    let mut bytes = vec![0u8; usize::try_from(4 * LEN).unwrap()];
+                    map.gather_with(&rows, &mut bytes, options()).unwrap()
+                }
+            };
+            let absent = 4 * LEN - report.residency_before.unwrap().resident * PAGE;
+            report.storage_read_bytes.unwrap() <= absent + (512 << 10)
+                && bytes_by(&report, Route::Mapped) >= LEN
+                && report.engine(Engine::Copy).is_some()
         });
     }
 }

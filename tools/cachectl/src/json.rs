@@ -531,7 +531,7 @@ pub struct PlanRecord {
     pub engine: Option<String>,
     /// The route of those of its rows that are resident when they are read; `null` where that is the same.
     #[serde(default)]
-    pub resident_route: Option<String>,
+    pub otherwise: Option<String>,
     /// Where the bytes start in the destination.
     pub destination_offset_bytes: u64,
     /// How many there are.

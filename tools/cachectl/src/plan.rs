@@ -56,7 +56,7 @@ fn told(name: Name, to: To, plan: &Plan, out: &Out) {
             piece: at as u64,
             route: piece.route.to_string(),
             engine: piece.engine.map(|engine| engine.to_string()),
-            resident_route: piece.resident.map(|route| route.to_string()),
+            otherwise: piece.otherwise.map(|route| route.to_string()),
             destination_offset_bytes: piece.destination.start(),
             len_bytes: piece.destination.len(),
             first_row: piece.first_row() as u64,
@@ -93,13 +93,14 @@ fn table(to: To, plan: &Plan, out: &Out) {
         .into_iter()
         .partition(|&route| plan.reason(route).is_some());
     for route in taken {
-        if pieces.iter().any(|piece| piece.resident == Some(route)) {
+        let of_route = || pieces.iter().filter(|piece| piece.route == route);
+        if of_route().next().is_none() && pieces.iter().any(|piece| piece.otherwise == Some(route))
+        {
             out.line(format!(
                 "  {route}: rows that are resident when they are read"
             ));
             continue;
         }
-        let of_route = || pieces.iter().filter(|piece| piece.route == route);
         let bytes: u64 = of_route().map(|piece| piece.destination.len()).sum();
         let engine = of_route().find_map(|piece| piece.engine);
         let by = engine.map_or(String::new(), |engine| format!(", by {engine}"));
