@@ -72,6 +72,7 @@ mod cuda;
 mod cufile;
 mod error;
 pub mod evict;
+mod explain;
 pub mod facts;
 mod feeds;
 mod in_place;

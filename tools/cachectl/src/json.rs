@@ -369,6 +369,9 @@ pub struct ReportRecord {
     /// Whether the bytes went from storage to the device without the CPU; `null` where counters do not tell.
     #[serde(default)]
     pub accelerated: Option<bool>,
+    /// What happened, and what would make it faster, in two sentences; of several reads those of the slowest.
+    #[serde(default)]
+    pub explanation: Option<String>,
 }
 
 /// What was counted while bytes went by cuFile. Operations are cuFile's own.

@@ -148,6 +148,10 @@ pub(crate) fn travelled(report: &ReportRecord, measure: bool, windowed: bool, ou
     if measure {
         measured(report, windowed, out);
     }
+    if let Some(explanation) = &report.explanation {
+        let of = if windowed { "slowest window: " } else { "" };
+        out.line(format!("  {of}{explanation}"));
+    }
 }
 
 fn routes(report: &ReportRecord, out: &Out) {

@@ -1,5 +1,7 @@
 //! The reports of several reads, as one.
 
+use std::time::Duration;
+
 use gpumap::{CufileCounters, CufileReads, Report, Route};
 
 use crate::json::{CufileRecord, FallbackRecord, ReportRecord, ResidentRecord, RouteRecord};
@@ -10,6 +12,7 @@ use crate::plan::reasons;
 pub(crate) struct Sum {
     record: ReportRecord,
     begun: bool,
+    slowest: Duration,
 }
 
 impl Sum {
@@ -20,6 +23,10 @@ impl Sum {
     pub(crate) fn add(&mut self, report: &Report) {
         let first = !std::mem::replace(&mut self.begun, true);
         let sum = &mut self.record;
+        if first || report.elapsed > self.slowest {
+            self.slowest = report.elapsed;
+            sum.explanation = Some(report.explain());
+        }
         sum.bytes += report.bytes;
         for route in Route::ALL {
             add_route(sum, route, report);

@@ -1,0 +1,243 @@
+//! A report in words: what happened, and what would make it faster.
+
+use crate::report::{Engine, Hindrance, Reason, Report, RouteUse};
+use crate::request::Route;
+
+impl Report {
+    /// Two sentences: what happened, and what would make the same read faster, as far as this report shows.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("weights.bin");
+    /// # std::fs::write(&path, [7u8; 10_000])?;
+    /// let mut bytes = [0u8; 4096];
+    /// let report = gpumap::Mmap::open(&path)?.read(..4096, &mut bytes)?;
+    /// println!("{}", report.explain());
+    /// // 4096 bytes came through the page cache (buffered) in 5.2µs, where 1.1µs were expected. ...
+    /// assert!(report.explain().starts_with("4096 bytes came through the page cache (buffered) in "));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn explain(&self) -> String {
+        if self.bytes == 0 {
+            return "No bytes were read. There is nothing to make faster.".to_owned();
+        }
+        let used = |route| Some((route, self.route(route)?));
+        let parts: Vec<_> = Route::ALL
+            .into_iter()
+            .filter_map(used)
+            .map(|(route, used)| part(route, used))
+            .collect();
+        let (elapsed, expected) = (self.elapsed, self.expected);
+        format!(
+            "{} in {elapsed:.1?}, where {expected:.1?} were expected. {}.",
+            parts.join(", and "),
+            self.faster()
+        )
+    }
+
+    /// The first thing that stood in the way.
+    fn faster(&self) -> String {
+        self.after_a_fallback()
+            .or_else(|| self.by_cufile())
+            .or_else(|| self.out_of_the_cache())
+            .or_else(|| self.unnamed())
+            .or_else(|| self.in_place())
+            .unwrap_or_else(|| {
+                "It went out of the page cache by the fastest way that there is here: more threads \
+                 (GPUMAP_WORKERS) help until memory is what limits"
+                    .to_owned()
+            })
+    }
+
+    fn after_a_fallback(&self) -> Option<String> {
+        let fallback = self.fallbacks.last()?;
+        let (from, to, why) = (fallback.from, fallback.to, &fallback.hindrance);
+        let next = match why {
+            Hindrance::Slow { .. } => {
+                "drop the file and cache it by large reads (cachectl evict, then warm), so that it lies in large folios"
+            }
+            Hindrance::NoRoom { .. } => "ask for less, or set GPUMAP_REGISTERED higher",
+            Hindrance::InUse => "drop the file's views, and wait for reads on streams, before",
+            Hindrance::NotMapped => "map the file anew",
+            Hindrance::Device(_) | Hindrance::Cufile(_) => "see what cachectl doctor says of it",
+        };
+        Some(format!(
+            "It would have gone faster by {from}, which {to} took over from ({why}): {next}"
+        ))
+    }
+
+    fn by_cufile(&self) -> Option<String> {
+        self.route(Route::Gds)?;
+        let told = match self.accelerated() {
+            Some(true) => {
+                "They went from storage to the device without the CPU: storage is the limit"
+            }
+            Some(false) => {
+                "cuFile read through the CPU, without GPUDirect Storage: cachectl doctor says what that lacks here, \
+                 and without the name of a route another is taken"
+            }
+            None => {
+                "Whether cuFile went past the CPU is unknown: measure the read (ReadOptions::measure), or see \
+                 cachectl paths"
+            }
+        };
+        Some(told.to_owned())
+    }
+
+    /// What came from storage would come faster out of the page cache.
+    fn out_of_the_cache(&self) -> Option<String> {
+        let direct = self.route(Route::Direct).map_or(0, |used| used.bytes);
+        let before = self.residency_before;
+        let absent = before.is_some_and(|before| before.resident < before.pages);
+        if direct * 10 < self.bytes && !absent {
+            return None;
+        }
+        Some(
+            "Storage is what took the time: where the same bytes are read again, have them cached by the first read \
+             (Cache::Fill, GPUMAP_CACHE=fill) or before it (cachectl warm)"
+                .to_owned(),
+        )
+    }
+
+    fn unnamed(&self) -> Option<String> {
+        let named = self.reasons.contains(&Some(Reason::AnotherNamed));
+        named.then(|| {
+            "Its route was named: without a name the one that is expected to be the fastest is taken".to_owned()
+        })
+    }
+
+    /// Into a device, by way of pinned memory or not.
+    fn in_place(&self) -> Option<String> {
+        if [Engine::Dma, Engine::Kernel]
+            .map(|by| self.engine(by))
+            .iter()
+            .any(Option::is_some)
+        {
+            return Some(
+                "The device read the file's pages itself, and what was registered for that is kept for the next read, \
+                 which is the faster for it"
+                    .to_owned(),
+            );
+        }
+        let next = match self.not_in_place? {
+            Reason::NotRegistered | Reason::Slower { .. } => {
+                "register() what is read again, and the device reads the file's pages itself"
+                    .to_owned()
+            }
+            reason => format!("the device does not read the file's pages itself, since {reason}"),
+        };
+        Some(format!("They crossed by way of pinned memory: {next}"))
+    }
+}
+
+fn part(route: Route, used: RouteUse) -> String {
+    let how = match (route, used.engine) {
+        (Route::Gds, _) => "came by cuFile",
+        (Route::Mapped, Some(Engine::Dma | Engine::Kernel)) => {
+            "were read by the device out of the file's pages"
+        }
+        (Route::Mapped, _) => "were copied out of the file's pages",
+        (Route::Buffered, _) => "came through the page cache",
+        (Route::Direct, _) => "came from storage past the page cache",
+    };
+    let engine = used
+        .engine
+        .map_or(String::new(), |engine| format!(" by {engine}"));
+    format!("{} bytes {how} ({route}{engine})", used.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::report::{Fallback, ResidentPages};
+
+    fn read(uses: &[(Route, Option<Engine>, u64)]) -> Report {
+        let mut report = Report {
+            elapsed: Duration::from_millis(20),
+            expected: Duration::from_millis(10),
+            ..Report::default()
+        };
+        for (route, engine, bytes) in uses {
+            let (bytes, engine, ops) = (*bytes, *engine, 1);
+            report.add(*route, RouteUse { bytes, ops, engine });
+        }
+        report
+    }
+
+    #[test]
+    fn it_says_which_way_the_bytes_went() {
+        let mixed = [
+            (Route::Mapped, Some(Engine::Copy), 6),
+            (Route::Direct, Some(Engine::IoUring), 4),
+        ];
+        let told = read(&mixed).explain();
+        let first = "6 bytes were copied out of the file's pages (mapped by copy), and 4 bytes came from storage past \
+                     the page cache (direct by io_uring) in 20.0ms, where 10.0ms were expected. Storage";
+        assert!(told.starts_with(first), "{told}");
+    }
+
+    #[test]
+    fn it_names_the_first_thing_in_the_way_and_is_two_sentences() {
+        let buffered = [(Route::Buffered, None, 10)];
+        let some = |change: &dyn Fn(&mut Report)| {
+            let mut report = read(&buffered);
+            change(&mut report);
+            report
+        };
+        let cases = [
+            (Report::default(), "nothing to make faster"),
+            (read(&buffered), "GPUMAP_WORKERS"),
+            (read(&[(Route::Gds, None, 10)]), "ReadOptions::measure"),
+            (
+                read(&[(Route::Direct, Some(Engine::Pread), 10)]),
+                "Cache::Fill",
+            ),
+            (
+                read(&[(Route::Mapped, Some(Engine::Dma), 10)]),
+                "is kept for the next read",
+            ),
+            (
+                some(&|report| report.not_in_place = Some(Reason::NotRegistered)),
+                "register()",
+            ),
+            (
+                some(&|report| report.not_in_place = Some(Reason::NoRegistration)),
+                "registers no mapping",
+            ),
+            (
+                some(&|report| report.reasons[0] = Some(Reason::AnotherNamed)),
+                "without a name",
+            ),
+            (
+                some(&|report| {
+                    report.residency_before = Some(ResidentPages {
+                        resident: 1,
+                        pages: 2,
+                    });
+                }),
+                "cachectl warm",
+            ),
+            (
+                some(&|report| {
+                    report.fell_back(Fallback {
+                        from: Route::Mapped,
+                        from_engine: Some(Engine::Dma),
+                        to: Route::Buffered,
+                        to_engine: None,
+                        hindrance: Hindrance::NoRoom { most: 5 },
+                    });
+                }),
+                "GPUMAP_REGISTERED",
+            ),
+        ];
+        for (report, next) in cases {
+            let told = report.explain();
+            let (_, second) = told.split_once(". ").unwrap();
+            assert!(second.contains(next), "{told}");
+            assert!(second.ends_with('.') && !second.contains(". "), "{told}");
+        }
+    }
+}
