@@ -218,7 +218,8 @@ def main():
         load = make_ready()
         version = importlib.metadata.version(package) if package else "-"
     except ImportError as error:
-        say("absent " + " ".join(str(error).split()))
+        why = " ".join(str(error).split())
+        say(f"absent {why}; install it, or name its folder in PYTHONPATH")
         return
     if settings:
         say(f"absent {peer} has no settings {', '.join(settings)}")

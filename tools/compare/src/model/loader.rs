@@ -105,11 +105,9 @@ impl Peer {
         }
     }
 
-    /// Nothing is made ready for a peer that is not installed.
-    pub(super) fn is_here(self, work: &Work<'_>) -> Result<(), String> {
-        Process::start(self.name(), "", work.files)?
-            .ready()
-            .map(drop)
+    /// Whether it is installed, and what is missing otherwise.
+    pub(super) fn is_here(self) -> Result<(), String> {
+        Process::start(self.name(), "", &[])?.ready().map(drop)
     }
 }
 
@@ -150,9 +148,7 @@ impl Process {
         let line = self.hear()?;
         match line.split_once(' ') {
             Some(("ready", version)) => Ok(version.to_owned()),
-            Some(("absent", why)) => Err(format!(
-                "{why}; install it, or name its folder in PYTHONPATH"
-            )),
+            Some(("absent", why)) => Err(why.to_owned()),
             _ => Err(format!("{LOADER} said: {line}")),
         }
     }
@@ -269,7 +265,8 @@ pub(super) fn best(peer: Peer, state: State, work: &Work<'_>) -> Result<Best, St
             Err(why) => crate::complain(&format!("{name} with {settings:?} is left out: {why}")),
         }
     }
-    let (_, settings) = best.ok_or_else(|| format!("{} loads with no settings", peer.name()))?;
+    let (_, settings) =
+        best.ok_or_else(|| format!("with no settings does {} load it", peer.name()))?;
     Ok(Best(Fresh::new(peer, settings, AT_ONCE)))
 }
 

@@ -24,12 +24,13 @@ pub(crate) fn beside(
     state: State,
     peer: Peer,
 ) -> Result<Series, String> {
+    // Before a model is made for it.
+    peer.is_here()?;
     let files = scene.model(cachectl)?;
     let work = Work {
         files,
         make: &|| state.make(files),
     };
-    peer.is_here(&work)?;
     state.begin(files)?;
     let ours = checked(scene, cachectl, files, state)?;
     let mut best = loader::best(peer, state, &work)?;
