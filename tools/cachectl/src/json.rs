@@ -342,6 +342,10 @@ pub struct LoadTotalRecord {
     pub retried: Vec<String>,
     /// How long the reading took; headers, hashing and memory are not in it. `null` where nothing was read.
     pub seconds: Option<f64>,
+    /// How long all took with the device at hand, its context made: opening, headers, memory and reading, until every
+    /// tensor lay there. `null` where nothing was read.
+    #[serde(default)]
+    pub whole_seconds: Option<f64>,
     /// How the bytes travelled.
     pub report: Option<ReportRecord>,
 }

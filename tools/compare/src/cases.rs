@@ -9,6 +9,7 @@ use crate::device;
 use crate::host;
 use crate::in_place::{self, Cached, Told};
 use crate::kvikio;
+use crate::model::{self, Peer, State};
 use crate::pairs::{Series, Target};
 use crate::scene::Scene;
 use crate::storage;
@@ -401,6 +402,121 @@ pub(crate) static ALL: &[Case] = &[
         },
     },
     Case {
+        name: "model-cold-safetensors",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, cold, cachectl load, into device memory",
+        peer: "safetensors' own loader, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Cold, Peer::Safetensors)
+        },
+    },
+    Case {
+        name: "model-cold-fastsafetensors",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, cold, cachectl load, into device memory",
+        peer: "fastsafetensors, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Cold, Peer::Fastsafetensors)
+        },
+    },
+    Case {
+        name: "model-cold-instanttensor",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, cold, cachectl load, into device memory",
+        peer: "InstantTensor, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Cold, Peer::InstantTensor)
+        },
+    },
+    Case {
+        name: "model-cold-runai",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, cold, cachectl load, into device memory",
+        peer: "Run:ai Model Streamer, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Cold, Peer::Runai)
+        },
+    },
+    Case {
+        name: "model-warm-safetensors",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, warm, cachectl load, into device memory",
+        peer: "safetensors' own loader, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Warm, Peer::Safetensors)
+        },
+    },
+    Case {
+        name: "model-warm-fastsafetensors",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, warm, cachectl load, into device memory",
+        peer: "fastsafetensors, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Warm, Peer::Fastsafetensors)
+        },
+    },
+    Case {
+        name: "model-warm-instanttensor",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, warm, cachectl load, into device memory",
+        peer: "InstantTensor, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Warm, Peer::InstantTensor)
+        },
+    },
+    Case {
+        name: "model-warm-runai",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, warm, cachectl load, into device memory",
+        peer: "Run:ai Model Streamer, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Warm, Peer::Runai)
+        },
+    },
+    Case {
+        name: "model-half-safetensors",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, every other 64 MiB cached, cachectl load, into device memory",
+        peer: "safetensors' own loader, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Half, Peer::Safetensors)
+        },
+    },
+    Case {
+        name: "model-half-fastsafetensors",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, every other 64 MiB cached, cachectl load, into device memory",
+        peer: "fastsafetensors, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Half, Peer::Fastsafetensors)
+        },
+    },
+    Case {
+        name: "model-half-instanttensor",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, every other 64 MiB cached, cachectl load, into device memory",
+        peer: "InstantTensor, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Half, Peer::InstantTensor)
+        },
+    },
+    Case {
+        name: "model-half-runai",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, every other 64 MiB cached, cachectl load, into device memory",
+        peer: "Run:ai Model Streamer, best of 5 configurations",
+        target: Target::Ratio(1.0),
+        run: |scene, pairs, cachectl| {
+            model::beside(scene, pairs, cachectl, State::Half, Peer::Runai)
+        },
+    },
+    Case {
+        name: "model-warm-link",
+        what: "a model of 190 tensors in 4 files, 4.6 GiB, warm, cachectl load, into device memory",
+        peer: LINK,
+        target: Target::Ratio(0.85),
+        run: |scene, pairs, cachectl| model::beside_link(scene, pairs, cachectl),
+    },
+    Case {
         name: "evict",
         what: "evict of 4 GiB cached",
         peer: "bare fdatasync + posix_fadvise",
@@ -422,3 +538,36 @@ pub(crate) static ALL: &[Case] = &[
         run: |scene, pairs, cachectl| cache::status(scene, pairs, cachectl, "fincore"),
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_has_a_name_of_its_own_and_tells_of_how_many_configurations_a_peer_is_the_best() {
+        let mut names: Vec<_> = ALL.iter().map(|case| case.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+        let peers = [
+            ("safetensors", Peer::Safetensors),
+            ("fastsafetensors", Peer::Fastsafetensors),
+            ("instanttensor", Peer::InstantTensor),
+            ("runai", Peer::Runai),
+        ];
+        let states = [
+            ("cold", State::Cold),
+            ("warm", State::Warm),
+            ("half", State::Half),
+        ];
+        for (state_name, state) in states {
+            for (peer_name, peer) in peers {
+                let name = format!("model-{state_name}-{peer_name}");
+                let case = ALL.iter().find(|case| case.name == name).unwrap();
+                let tried = peer.configurations(state).len();
+                let told = format!("best of {tried} configurations");
+                assert!(case.peer.ends_with(&told), "{name}: {}", case.peer);
+            }
+        }
+    }
+}

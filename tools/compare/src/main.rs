@@ -10,6 +10,7 @@ mod host;
 mod in_place;
 mod kvikio;
 mod memory;
+mod model;
 mod pairs;
 mod raw;
 mod record;

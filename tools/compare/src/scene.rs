@@ -1,24 +1,46 @@
 //! The files that the cases read.
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use tempfile::NamedTempFile;
+use sha2::{Digest as _, Sha256};
+use tempfile::{NamedTempFile, TempDir};
 
-/// A small and a large file on a real disk, written in order; made when first asked for.
+/// A small and a large file, and a model, on a real disk, written in order; made when first asked for.
 #[derive(Debug)]
 pub(crate) struct Scene {
     dir: std::path::PathBuf,
     small: OnceLock<NamedTempFile>,
     large: OnceLock<NamedTempFile>,
     best_fio: OnceLock<Vec<String>>,
+    model: OnceLock<Model>,
+    digests: OnceLock<Vec<Digest>>,
+}
+
+/// Safetensors files.
+#[derive(Debug)]
+struct Model {
+    files: Vec<PathBuf>,
+    /// Holds them; gone with this.
+    _dir: TempDir,
+}
+
+/// What lies behind the header of a safetensors file.
+#[derive(Debug)]
+pub(crate) struct Digest {
+    pub(crate) bytes: u64,
+    /// In lower-case hexadecimal.
+    pub(crate) sha256: String,
 }
 
 /// Bytes of the small file.
 pub(crate) const SMALL: u64 = 1 << 30;
 /// Bytes of the large file.
 pub(crate) const LARGE: u64 = 4 << 30;
+/// What the model is made of: 190 tensors of 4.6 GiB, in so many files.
+const MODEL: [&str; 2] = ["5GiB", "4"];
 
 impl Scene {
     pub(crate) fn new(dir: &Path) -> Self {
@@ -27,6 +49,8 @@ impl Scene {
             small: OnceLock::new(),
             large: OnceLock::new(),
             best_fio: OnceLock::new(),
+            model: OnceLock::new(),
+            digests: OnceLock::new(),
         }
     }
 
@@ -50,6 +74,63 @@ impl Scene {
     pub(crate) fn large(&self) -> Result<&Path, String> {
         cached(&self.large, &self.dir, LARGE)
     }
+
+    /// The files of a model, made by the example `make_model` that lies beside cachectl.
+    pub(crate) fn model(&self, cachectl: &Path) -> Result<&[PathBuf], String> {
+        if self.model.get().is_none() {
+            let _ = self.model.set(model(&self.dir, cachectl)?);
+        }
+        Ok(self.model.get().map_or(&[], |model| &model.files))
+    }
+
+    /// What the model's tensors are, file by file.
+    pub(crate) fn digests(&self, cachectl: &Path) -> Result<&[Digest], String> {
+        if self.digests.get().is_none() {
+            let files = self.model(cachectl)?.iter();
+            let digests = files
+                .map(|file| digest(file).map_err(|error| format!("{}: {error}", file.display())));
+            let _ = self.digests.set(digests.collect::<Result<_, _>>()?);
+        }
+        Ok(self.digests.get().map_or(&[], Vec::as_slice))
+    }
+}
+
+fn model(dir: &Path, cachectl: &Path) -> Result<Model, String> {
+    let maker = cachectl.with_file_name("examples").join("make_model");
+    let name = maker.display();
+    let dir = tempfile::tempdir_in(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let made = Command::new(&maker).arg(dir.path()).args(MODEL).output();
+    let made = made.map_err(|error| {
+        format!("{name}: {error}; make it by cargo build --release --example make_model")
+    })?;
+    if !made.status.success() {
+        let told = String::from_utf8_lossy(&made.stderr);
+        return Err(format!("{name}: {}: {told}", made.status));
+    }
+    let said = |error: std::io::Error| format!("{}: {error}", dir.path().display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir.path()).map_err(said)? {
+        let path = entry.map_err(said)?.path();
+        if path.extension().is_some_and(|end| end == "safetensors") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(Model { files, _dir: dir })
+}
+
+/// The example's tensors lie end to end, up to the end of the file.
+fn digest(path: &Path) -> std::io::Result<Digest> {
+    let mut file = std::fs::File::open(path)?;
+    let mut header = [0; 8];
+    file.read_exact(&mut header)?;
+    let start = u64::from_le_bytes(header).saturating_add(8);
+    file.seek(SeekFrom::Start(start))?;
+    let mut hash = Sha256::new();
+    let bytes = std::io::copy(&mut file, &mut hash)?;
+    let sha256 = hash.finalize();
+    let sha256 = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Digest { bytes, sha256 })
 }
 
 fn cached<'f>(cell: &'f OnceLock<NamedTempFile>, dir: &Path, len: u64) -> Result<&'f Path, String> {

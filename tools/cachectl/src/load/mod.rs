@@ -8,6 +8,7 @@ mod tell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use gpumap::{Batch, BatchReport, Mmap, ReadOptions, Runtime, Settings};
 use sha2::{Digest, Sha256};
@@ -36,12 +37,15 @@ pub(crate) fn run(args: &LoadArgs, settings: Settings, out: &Out) -> Outcome {
             return Outcome::Failed;
         }
     };
+    let begun = Instant::now();
     let mut files = files(&args.files, &runtime);
     for file in &mut files {
         file.allocate(args, &runtime);
     }
     let report = read(&mut files, args);
+    let whole = begun.elapsed();
     let mut total = total(args, report);
+    total.whole_seconds = total.seconds.map(|_| whole.as_secs_f64());
     total.files = files.len() as u64;
     for file in &mut files {
         if args.digest {

@@ -98,6 +98,7 @@ fn every_tensor_arrives_whatever_has_an_allocation_of_its_own() {
         }
         let total = &loaded.total;
         assert_eq!((total.files, total.errors, total.tensors), (2, 0, 6));
+        assert!(total.whole_seconds > total.seconds && total.seconds > Some(0.0));
         assert_eq!(
             total.report.as_ref().unwrap().bytes,
             (one.len() + two.len()) as u64
@@ -240,5 +241,6 @@ fn a_file_without_tensors_is_loaded() {
         let loaded = loaded(&scene.say(&words).ends(0));
         assert_eq!(loaded.files[0].digest, Some(sha256(b"")));
         assert_eq!((loaded.total.tensors, loaded.total.seconds), (0, None));
+        assert_eq!(loaded.total.whole_seconds, None);
     }
 }
