@@ -1,5 +1,5 @@
-//! Measuring cold against warm without fooling oneself: before every run the state is made and
-//! proved, and a run whose state was not proved is *void*.
+//! Measuring cold against warm, or half of either, without fooling oneself: before every run the state is
+//! made and proved, and a run whose state was not proved is *void*.
 //!
 //! ```
 //! use gpumap::{Mmap, sample};
