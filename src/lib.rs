@@ -15,8 +15,8 @@
 //!
 //! Beside the reading stand the modules about the page cache, usable alone: [`residency`] tells
 //! what part of a file is cached, [`evict`] drops it and [`warm`] reads it in, both verified, and
-//! [`sample`] measures cold against warm, with the state proved before every run. [`facts`] tells what the
-//! machine, a file and its storage can do, with the evidence.
+//! [`sample`] measures cold against warm, or half of either, with the state proved before every run.
+//! [`facts`] tells what the machine, a file and its storage can do, with the evidence.
 //!
 //! Bytes land in host memory or in the memory of a GPU ([`Device`], [`DeviceBuffer`]), by the same
 //! calls. Without a GPU, or its driver, everything else works.

@@ -128,6 +128,19 @@ impl Opened {
         self.bytes.len() == self.stat.len
     }
 
+    /// The same, of which other bytes are meant.
+    pub(crate) fn part(&self, bytes: ByteRange) -> Result<Self> {
+        let file = self.file.try_clone().map_err(self.failed("fcntl"))?;
+        Ok(Self {
+            file,
+            path: self.path.clone(),
+            stat: self.stat,
+            bytes,
+            file_system: self.file_system,
+            runtime: self.runtime.clone(),
+        })
+    }
+
     /// Whole pages that hold the bytes meant, as file offsets.
     pub(crate) fn page_bytes(&self) -> ByteRange {
         let size = sys::page_size();

@@ -133,18 +133,21 @@ impl Options {
     /// Where the target cannot be opened, or a call fails: fdatasync that could not write, above
     /// all. Pages that stay are not an error.
     pub fn evict<'t>(self, target: impl Into<Target<'t>>) -> Result<Eviction> {
+        self.evict_opened(&target.into().open()?)
+    }
+
+    pub(crate) fn evict_opened(self, opened: &Opened) -> Result<Eviction> {
         let begun = Instant::now();
-        let opened = target.into().open()?;
-        let before = Counter::new(&opened).totals()?;
-        let after = self.until_gone(&opened)?;
+        let before = Counter::new(opened).totals()?;
+        let after = self.until_gone(opened)?;
         let (causes, mapped_by) = if after.is_cold() {
             Default::default()
         } else {
-            causes::find(&opened, &after)?
+            causes::find(opened, &after)?
         };
         Ok(Eviction {
             range: opened.bytes,
-            path: opened.path,
+            path: opened.path.clone(),
             before,
             after,
             causes,

@@ -108,7 +108,7 @@ Without FILE a temporary file is made, and is gone at the end.
 
 Examples:
   cachectl bench
-  cachectl bench weights.bin --states cold,warm --patterns seq,random --blocks 4K,1M
+  cachectl bench weights.bin --states cold,half,warm --patterns seq,random --blocks 4K,1M
   cachectl bench weights.bin --to host
   cachectl bench --size 256M --routes buffered,mapped --workers 1,2 --samples 7 --json"
 );
@@ -415,7 +415,7 @@ pub(crate) struct BenchArgs {
     /// The file to read; it is never written [default: a temporary one of --size bytes]
     #[arg(value_parser = OsStringValueParser::new().try_map(named))]
     pub(crate) file: Option<OsString>,
-    /// States: cold, warm
+    /// States: cold, half (cached in alternate stretches of 64 MiB), warm
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = state, default_value = "cold,warm")]
     pub(crate) states: Vec<State>,
     /// Patterns: seq, random

@@ -444,7 +444,7 @@ pub struct SampleRecord {
     pub name: Option<Name>,
     /// The kind of its file system, such as `ext4`.
     pub file_system: Option<String>,
-    /// `cold` or `warm`.
+    /// `cold`, `half` or `warm`.
     pub state: String,
     /// `seq` or `random`.
     pub pattern: String,
@@ -490,7 +490,7 @@ pub struct SummaryRecord {
     pub name: Option<Name>,
     /// The kind of its file system, such as `ext4`.
     pub file_system: Option<String>,
-    /// `cold` or `warm`.
+    /// `cold`, `half` or `warm`.
     pub state: String,
     /// `seq` or `random`.
     pub pattern: String,

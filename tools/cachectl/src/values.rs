@@ -48,10 +48,10 @@ pub(crate) fn device(text: &str) -> Result<To, String> {
 }
 
 pub(crate) fn state(text: &str) -> Result<State, String> {
-    [State::Cold, State::Warm]
+    State::ALL
         .into_iter()
         .find(|state| state.name() == text)
-        .ok_or_else(|| "accepted: cold, warm".into())
+        .ok_or_else(|| "accepted: cold, half, warm".into())
 }
 
 /// What has an allocation of its own.

@@ -135,6 +135,33 @@ fn every_combination_is_sampled_and_summed_up() {
 }
 
 #[test]
+fn half_of_a_file_is_cached_where_that_was_asked_for() {
+    let folder = folder();
+    if in_memory(folder.path()) {
+        return;
+    }
+    let args = small(folder.path(), &["--states", "half", "--routes", "buffered"]);
+    let (status, samples, summaries) = records(&args);
+    assert_eq!(status, Some(0));
+    assert_eq!((samples.len(), summaries.len()), (4, 2));
+    for sample in &samples {
+        assert!(sample.valid && sample.state == "half", "{sample:?}");
+        assert_eq!(sample.pages, Some(2048));
+        assert_eq!(sample.resident_before_pages, Some(1024));
+        if sample.pattern == "seq" {
+            let read = sample.storage_read_bytes;
+            assert!(read.is_none_or(|read| read >= 4 << 20), "{sample:?}");
+        }
+    }
+    let shown = text(&bench(&args).stdout);
+    assert!(
+        shown.contains("half: cached in alternate stretches"),
+        "{shown}"
+    );
+    assert!(shown.contains("lower caches and metadata not"), "{shown}");
+}
+
+#[test]
 fn samples_of_all_cells_take_turns() {
     let folder = folder();
     let (_, samples, _) = records(&small(folder.path(), &["--states", "warm"]));
@@ -572,7 +599,7 @@ fn what_cannot_be_measured_is_an_error_with_a_next_step() {
         (&["--blocks", "4K,big"], "--blocks"),
         (&["--workers", "0"], "1 to 1024"),
         (&["--workers", "2,many"], "1 to 1024"),
-        (&["--states", "tepid"], "cold, warm"),
+        (&["--states", "tepid"], "cold, half, warm"),
         (&["--patterns", "backwards"], "seq, random"),
         (&["--routes", "fastest"], "auto, buffered"),
         (&["--to", "gpu:0"], "--to gpu:0: "),

@@ -2,6 +2,9 @@
 //!
 //! `cargo run --release -p compare -- --machine NAME` prints a line for each case and appends the
 //! records to `benches/record/NAME/DATE.jsonl`. Peers that are not installed are named as missing.
+//!
+//! With `--table` it compares the library with itself: no route named beside every route that can be, in every
+//! combination of state, order, destination and workers, as records in `DATE-table.jsonl`.
 
 mod cache;
 mod cases;
@@ -17,11 +20,15 @@ mod record;
 mod run;
 mod scene;
 mod storage;
+mod table;
 mod warming;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
+
+use record::{Kind, Sheet};
 
 /// Runs the comparisons.
 #[derive(Debug, Parser)]
@@ -44,6 +51,24 @@ struct Args {
     /// Only cases whose name holds this.
     #[arg(long, default_value = "")]
     only: String,
+    /// The table of no route named beside every named one, instead of the cases
+    #[arg(long)]
+    table: bool,
+    /// Rounds of the table; fewer where there is no time left for another.
+    #[arg(long, default_value_t = 3, value_parser = at_least_one)]
+    rounds: usize,
+    /// Seconds that the table may take; its first round ends in any case.
+    #[arg(long, default_value_t = 450)]
+    limit: u64,
+    /// MiB of the table's file: a power of two, at least 16.
+    #[arg(long, default_value_t = 1024, value_parser = power_of_two)]
+    mib: u64,
+}
+
+fn power_of_two(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|it: &u64| (16..=1 << 20).contains(it) && it.is_power_of_two());
+    number.ok_or_else(|| "accepted: a power of two, 16 to 1048576".to_owned())
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -62,6 +87,16 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
+    if args.table {
+        let mut sheet = Sheet::open(&args.record, &args.machine, Kind::Table)?;
+        let wanted = table::Wanted {
+            dir: &args.dir,
+            len: args.mib << 20,
+            rounds: args.rounds,
+            limit: Duration::from_secs(args.limit),
+        };
+        return table::run(&wanted, &mut sheet);
+    }
     let named = |case: &&cases::Case| case.name.contains(&args.only);
     let chosen: Vec<_> = cases::ALL.iter().filter(named).collect();
     if chosen.is_empty() {
@@ -72,7 +107,7 @@ fn run(args: &Args) -> Result<(), String> {
             args.only
         ));
     }
-    let mut sheet = record::Sheet::open(&args.record, &args.machine)?;
+    let mut sheet = Sheet::open(&args.record, &args.machine, Kind::Cases)?;
     let scene = scene::Scene::new(&args.dir);
     for case in chosen {
         match (case.run)(&scene, args.pairs, &args.cachectl) {

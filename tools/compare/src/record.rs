@@ -10,19 +10,34 @@ use crate::pairs::{Series, Spread, Target};
 /// The file that records are appended to.
 pub(crate) struct Sheet {
     file: File,
+    place: Place,
+}
+
+/// Where and when something was measured.
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Place {
     machine: String,
     date: String,
+    kernel: String,
+    cpu: String,
+    cores: usize,
+}
+
+/// What a file of records holds, told by its name: readers of one kind need not know the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Cases beside their peers.
+    Cases,
+    /// The cells of the table.
+    Table,
 }
 
 /// One case as it was measured.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Record {
     schema: u32,
-    machine: String,
-    date: String,
-    kernel: String,
-    cpu: String,
-    cores: usize,
+    #[serde(flatten)]
+    place: Place,
     case: String,
     what: String,
     peer: String,
@@ -53,10 +68,14 @@ impl Record {
 }
 
 impl Sheet {
-    pub(crate) fn open(folder: &Path, machine: &str) -> Result<Self, String> {
+    pub(crate) fn open(folder: &Path, machine: &str, kind: Kind) -> Result<Self, String> {
         let date = today()?;
         let folder = folder.join(machine);
-        let path = folder.join(format!("{date}.jsonl"));
+        let name = match kind {
+            Kind::Cases => format!("{date}.jsonl"),
+            Kind::Table => format!("{date}-table.jsonl"),
+        };
+        let path = folder.join(name);
         let said = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(&folder).map_err(said)?;
         let file = File::options()
@@ -66,9 +85,24 @@ impl Sheet {
             .map_err(said)?;
         Ok(Self {
             file,
-            machine: machine.to_owned(),
-            date,
+            place: Place {
+                machine: machine.to_owned(),
+                date,
+                kernel: first_line("/proc/sys/kernel/osrelease"),
+                cpu: cpu(),
+                cores: std::thread::available_parallelism().map_or(1, usize::from),
+            },
         })
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Appends a record.
+    pub(crate) fn append(&mut self, record: &impl serde::Serialize) -> Result<(), String> {
+        let line = serde_json::to_string(record).map_err(|error| error.to_string())?;
+        writeln!(self.file, "{line}").map_err(|error| error.to_string())
     }
 
     /// Appends a record, and prints its row of the README's table.
@@ -76,11 +110,7 @@ impl Sheet {
     pub(crate) fn add(&mut self, case: &Case, series: &Series) -> Result<(), String> {
         let record = Record {
             schema: 1,
-            machine: self.machine.clone(),
-            date: self.date.clone(),
-            kernel: first_line("/proc/sys/kernel/osrelease"),
-            cpu: cpu(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            place: self.place.clone(),
             case: case.name.to_owned(),
             what: case.what.to_owned(),
             peer: case.peer.to_owned(),
@@ -91,8 +121,7 @@ impl Sheet {
             target: case.target,
             verdict: series.verdict(case.target).to_owned(),
         };
-        let line = serde_json::to_string(&record).map_err(|error| error.to_string())?;
-        writeln!(self.file, "{line}").map_err(|error| error.to_string())?;
+        self.append(&record)?;
         println!("{}", record.row());
         Ok(())
     }

@@ -142,7 +142,8 @@ fn cached<'f>(cell: &'f OnceLock<NamedTempFile>, dir: &Path, len: u64) -> Result
     Ok(file.path())
 }
 
-fn write(dir: &Path, len: u64) -> std::io::Result<NamedTempFile> {
+/// A file of so many bytes, whole MiB of them, cold.
+pub(crate) fn write(dir: &Path, len: u64) -> std::io::Result<NamedTempFile> {
     let mut file = NamedTempFile::new_in(dir)?;
     let mut block = vec![0u8; 1 << 20];
     for at in 0..len >> 20 {

@@ -1,4 +1,4 @@
-//! `cachectl bench`: cold against warm, in order and at random.
+//! `cachectl bench`: cold against warm, and half of either, in order and at random.
 //!
 //! Samples of all cells take turns, so that what drifts hits all of them alike, and none is left
 //! out of the count: neither the first nor the slowest.

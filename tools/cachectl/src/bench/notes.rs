@@ -42,8 +42,14 @@ impl Case<'_> {
         self.valid().any(|it| it.route_taken.as_deref() == direct)
     }
 
-    fn is_cold(&self) -> bool {
-        self.state == State::Cold && self.valid().next().is_some()
+    /// Bytes that were not cached, of a read that is spread over the file, where a sample counts.
+    fn absent_bytes(&self) -> Option<u64> {
+        self.valid().next()?;
+        match self.state {
+            State::Cold => Some(self.bytes),
+            State::Half => Some(self.bytes / 2),
+            State::Warm => None,
+        }
     }
 }
 
@@ -51,17 +57,18 @@ impl Case<'_> {
 fn on_a_loop(case: &Case<'_>) -> Option<String> {
     let is_loop = |cache: &&LowerCache| matches!(cache, LowerCache::Loop { .. });
     let cache = case.lower_caches.iter().find(is_loop)?;
-    case.is_cold().then(|| format!("{cache}; {}", cache.mend()))
+    case.absent_bytes()?;
+    Some(format!("{cache}; {}", cache.mend()))
 }
 
-/// A proved cold run whose bytes did not come from storage, as far as this process is charged.
+/// Proved to be absent, and yet the bytes did not come from storage, as far as this process is charged.
 fn not_from_storage(case: &Case<'_>) -> Option<String> {
-    let median = case.median_storage_bytes?;
-    (case.is_cold() && median < case.bytes / 2).then(|| {
+    let (median, absent) = (case.median_storage_bytes?, case.absent_bytes()?);
+    (median < absent / 2).then(|| {
         format!(
-            "{} read but only {} came from storage: another reader, or something below the page \
-             cache, may have served it, or the file has holes",
-            size(case.bytes),
+            "{} read that were not cached but only {} came from storage: another reader, or something \
+             below the page cache, may have served it, or the file has holes",
+            size(absent),
             size(median)
         )
     })
@@ -69,7 +76,7 @@ fn not_from_storage(case: &Case<'_>) -> Option<String> {
 
 /// The first run brings the bytes into whatever cache lies below; a later one comes from there.
 fn as_fast_as_warm(case: &Case<'_>) -> Option<String> {
-    if !case.is_cold() || case.goes_past_the_cache() {
+    if case.state != State::Cold || case.goes_past_the_cache() {
         return None;
     }
     let warm = case.warm_seconds?;
@@ -134,6 +141,7 @@ mod tests {
         let slow = |storage| [sample(9.0, true, storage)];
         let is_noted = |state, storage| !of(state, &slow(storage), storage, &[]).is_empty();
         assert!(is_noted(State::Cold, 3199) && !is_noted(State::Cold, 3200));
+        assert!(is_noted(State::Half, 1599) && !is_noted(State::Half, 1600));
         assert!(is_noted(State::Warm, 101) && !is_noted(State::Warm, 100));
     }
 

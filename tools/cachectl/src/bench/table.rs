@@ -148,10 +148,14 @@ fn align(lines: &[[String; COLUMNS]]) -> Vec<String> {
 pub(crate) fn facts(subject: &Subject, page_size: u64, cells: &[Measured]) -> Vec<String> {
     let file = subject.facts.as_ref();
     let mut lines = vec![file_line(subject), cache_line(file, page_size)];
-    if cells
-        .iter()
-        .any(|cell| cell.ready.cell.state == State::Cold)
-    {
+    let is_measured = |state| cells.iter().any(|it| it.ready.cell.state == state);
+    if is_measured(State::Half) {
+        lines.push(
+            "half: cached in alternate stretches of 64 MiB, or in the first half of less than two"
+                .to_owned(),
+        );
+    }
+    if is_measured(State::Cold) || is_measured(State::Half) {
         lines.push("cold: file pages cold; lower caches and metadata not".to_owned());
         let below = lower_caches(subject).iter();
         lines.extend(below.map(|cache| printable(&format!("below: {cache}"))));

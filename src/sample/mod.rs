@@ -1,5 +1,5 @@
-//! Measuring cold against warm without fooling oneself: before every run the state is made and
-//! proved, and a run whose state was not proved is *void*.
+//! Measuring cold against warm, or half of either, without fooling oneself: before every run the state is
+//! made and proved, and a run whose state was not proved is *void*.
 //!
 //! ```
 //! use gpumap::{Mmap, sample};
@@ -20,6 +20,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod half;
+
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
@@ -35,16 +37,23 @@ use crate::warm;
 pub enum State {
     /// Nothing is resident.
     Cold,
+    /// Stretches of 64 MiB are resident and absent in turn, the first of them resident. Of fewer bytes
+    /// than two such stretches the first half of the pages is.
+    Half,
     /// Everything is resident and up to date.
     Warm,
 }
 
 impl State {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Cold, Self::Half, Self::Warm];
+
     /// The name used in options, reports and errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cold => "cold",
+            Self::Half => "half",
             Self::Warm => "warm",
         }
     }
@@ -60,7 +69,7 @@ impl std::fmt::Display for State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Void {
-    /// It was to be cold, and pages stayed.
+    /// Pages stayed that were to go.
     PagesStayed {
         /// How many.
         resident: u64,
@@ -69,13 +78,15 @@ pub enum Void {
         /// Why they stayed.
         causes: Vec<evict::Cause>,
     },
-    /// It was to be warm, and pages were missing.
+    /// Pages were missing that were to be resident.
     PagesMissing {
         /// How many were resident.
         resident: u64,
         /// Of how many.
         pages: u64,
     },
+    /// It was to be half resident, and is less than two pages.
+    OnePage,
     /// What was resident could not be told.
     Untold,
     /// The file was changed between the proof and the end of the run.
@@ -100,11 +111,29 @@ impl std::fmt::Display for Void {
             Self::PagesMissing { resident, pages } => {
                 write!(f, "only {resident} of {pages} pages could be made resident")
             }
+            Self::OnePage => f.write_str(
+                "less than two pages cannot be half resident; sample more bytes, or another state",
+            ),
             Self::Untold => f.write_str(
                 "the kernel does not tell what is resident; run as the file's owner, or as one who may \
                  write it",
             ),
             Self::Changed => f.write_str("the file was changed meanwhile"),
+        }
+    }
+}
+
+impl Void {
+    /// What speaks against an eviction having made its bytes cold.
+    fn of_dropped(gone: &evict::Eviction) -> Option<Self> {
+        match gone.after.resident {
+            Some(0) => None,
+            Some(resident) => Some(Self::PagesStayed {
+                resident,
+                pages: gone.after.pages,
+                causes: gone.causes.clone(),
+            }),
+            None => Some(Self::Untold),
         }
     }
 }
@@ -155,6 +184,16 @@ pub fn cold<'t>(target: impl Into<Target<'t>>) -> Result<Sampler<'t>> {
     Sampler::new(State::Cold, target)
 }
 
+/// A sampler of runs that find every other stretch resident: see [`State::Half`]. What holds for [`cold`]
+/// holds here too, and the file must be one's own, or one may write it, where a stretch that is to be absent
+/// does not end where a folio does.
+///
+/// # Errors
+/// As for [`Sampler::new`].
+pub fn half<'t>(target: impl Into<Target<'t>>) -> Result<Sampler<'t>> {
+    Sampler::new(State::Half, target)
+}
+
 /// A sampler of warm runs.
 ///
 /// # Errors
@@ -182,7 +221,8 @@ impl<'t> Sampler<'t> {
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<Sample<T>> {
         let opened = self.target.clone().open()?;
         let (before, void) = match self.state {
-            State::Cold => self.make_cold()?,
+            State::Cold => make_cold(&opened)?,
+            State::Half => half::make(&opened)?,
             State::Warm => make_warm(&opened)?,
         };
         let read_ahead_bytes = facts::read_ahead_bytes(&opened);
@@ -204,20 +244,12 @@ impl<'t> Sampler<'t> {
             read_ahead_bytes,
         })
     }
+}
 
-    fn make_cold(&self) -> Result<(Residency, Option<Void>)> {
-        let gone = evict::file(self.target.clone())?;
-        let void = match gone.after.resident {
-            Some(0) => None,
-            Some(resident) => Some(Void::PagesStayed {
-                resident,
-                pages: gone.after.pages,
-                causes: gone.causes,
-            }),
-            None => Some(Void::Untold),
-        };
-        Ok((gone.after, void))
-    }
+fn make_cold(opened: &Opened) -> Result<(Residency, Option<Void>)> {
+    let gone = evict::Options::new().evict_opened(opened)?;
+    let void = Void::of_dropped(&gone);
+    Ok((gone.after, void))
 }
 
 /// Reads what is missing, holes too, and counts what is up to date afterwards.
