@@ -24,7 +24,8 @@ macro_rules! costs {
         /// `GPUMAP_COSTS` names: a line `name = value` each, and comments that begin with `#`.
         ///
         /// ```
-        /// let costs = gpumap::Settings::default().costs();
+        /// let settings = gpumap::Settings::default();
+        /// let costs = settings.costs();
         /// assert!(costs.direct_picoseconds_per_byte > costs.buffered_picoseconds_per_byte);
         /// for (name, value) in costs.entries() {
         ///     println!("{name} = {value}");

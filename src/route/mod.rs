@@ -250,3 +250,44 @@ impl Rates {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// cuFile waits for storage as direct reads do, and spares the slots.
+    #[test]
+    fn gds_is_as_slow_as_storage_and_taken_before_direct_where_rows_are_large() {
+        let costs = Costs::default();
+        let both = |bytes: u64, rows: u64| {
+            let ask = Ask {
+                rows,
+                bytes,
+                mapped: true,
+                stale: false,
+                to: Memory::Device(0),
+                absent: Extent { bytes, rows },
+                direct: Err(Reason::NoStorage),
+                gds: Ok(gds::Tasks {
+                    bytes: 4 << 20,
+                    offset: 0,
+                }),
+                in_place: None,
+                named: None,
+                engine: None,
+                workers: 8,
+                piece_bytes: 4 << 20,
+                costs: &costs,
+            };
+            let by_gds = gds::usable(ask).unwrap().nanoseconds;
+            (by_gds, by_way_of_slots(ask.storage_nanoseconds(), ask))
+        };
+        let (by_gds, direct) = both(1 << 30, 1);
+        assert_eq!(by_gds, (1 << 30) * 400 / 1000);
+        assert!(by_gds < direct);
+        let (by_gds, direct) = both(1 << 30, 1 << 10);
+        assert!(by_gds < direct);
+        let (by_gds, direct) = both(1 << 30, 1 << 18);
+        assert!(by_gds > direct);
+    }
+}
