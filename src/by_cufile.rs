@@ -13,7 +13,7 @@ use crate::run::{Shore, Way, move_pieces};
 /// Moves the pieces; those that are left for another way, none where all are moved.
 pub(crate) fn run(
     request: &Request<'_>,
-    ask: Ask,
+    ask: Ask<'_>,
     pieces: &[Piece],
     shore: &Shore,
     destination: Landing<'_>,
@@ -70,7 +70,7 @@ fn read(
 
 fn fall_back(
     request: &Request<'_>,
-    ask: Ask,
+    ask: Ask<'_>,
     hindrance: Hindrance,
     report: &mut Report,
 ) -> Result<Pieces> {

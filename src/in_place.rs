@@ -25,7 +25,7 @@ pub(crate) fn engine(plan: &Plan) -> Option<Engine> {
 /// pieces that are left for another way.
 pub(crate) fn run(
     request: &Request<'_>,
-    ask: Ask,
+    ask: Ask<'_>,
     engine: Engine,
     shore: &Shore,
     destination: &mut DeviceSliceMut<'_>,
@@ -70,7 +70,7 @@ fn tell(report: &mut Report, engine: Engine, moved: Ends) {
 
 fn attempt<'d>(
     request: &Request<'_>,
-    ask: Ask,
+    ask: Ask<'_>,
     engine: Engine,
     shore: &'d Shore,
     destination: DeviceSliceMut<'d>,
@@ -252,7 +252,7 @@ fn all_there(request: &Request<'_>) -> Result<()> {
 }
 
 /// The way for what is left. A named route stays, with its other engine; a named engine has none.
-fn other_way(request: &Request<'_>, ask: Ask, hindrance: &Hindrance) -> Result<(Route, Cost)> {
+fn other_way(request: &Request<'_>, ask: Ask<'_>, hindrance: &Hindrance) -> Result<(Route, Cost)> {
     let other = match (ask.engine, ask.named) {
         (Some(_), _) => None,
         (None, None) => buffered::usable(ask)

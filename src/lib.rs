@@ -64,6 +64,7 @@ mod batch;
 mod both_ends;
 mod by_cufile;
 mod captured;
+mod costs;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(not(feature = "cuda"))]
@@ -104,6 +105,7 @@ mod workers;
 
 pub use batch::{Batch, BatchDestination, BatchError, BatchReport};
 pub use captured::Captured;
+pub use costs::Costs;
 pub use cuda::{Device, DeviceBuffer, DeviceError, DeviceIndices, DeviceSliceMut, DeviceStream};
 pub use cufile::{
     Cufile, CufileCode, CufileCounters, CufileError, CufileProperties, CufileReads, ParameterGuard,

@@ -62,7 +62,7 @@ impl Request<'_> {
     }
 
     /// facts → plan.
-    pub(crate) fn plan(&self, ask: Ask) -> Result<Plan> {
+    pub(crate) fn plan(&self, ask: Ask<'_>) -> Result<Plan> {
         let offers = self.offers(ask);
         let halves = self.halves(ask);
         let mut plan = plan::plan(self.rows, self.bytes, ask.named, &offers, halves.as_ref())
@@ -73,7 +73,7 @@ impl Request<'_> {
 
     /// Every route's answer for what is resident, and for what is absent, where both is there. The resident half goes
     /// by threads that copy: they are done long before storage is.
-    fn halves(&self, ask: Ask) -> Option<Halves<'_>> {
+    fn halves(&self, ask: Ask<'_>) -> Option<Halves<'_>> {
         let Shares::Mixed { absent, borders } = self.shares.get()? else {
             return None;
         };
@@ -106,11 +106,12 @@ impl Request<'_> {
             resident,
             absent,
             borders,
+            workers: ask.workers,
         })
     }
 
     /// Why a device does not read in place, where it could be asked to.
-    fn not_in_place(&self, ask: Ask, plan: &Plan, offers: &Offers) -> Option<Reason> {
+    fn not_in_place(&self, ask: Ask<'_>, plan: &Plan, offers: &Offers) -> Option<Reason> {
         let piece = plan.pieces().first()?;
         if ask.to == Memory::Host || piece.engine.is_some_and(Engine::is_in_place) {
             return None;
@@ -135,7 +136,7 @@ impl Request<'_> {
     }
 
     /// What routes are asked.
-    pub(crate) fn ask(&self, to: Memory) -> Result<Ask> {
+    pub(crate) fn ask(&self, to: Memory) -> Result<Ask<'_>> {
         let settings = self.runtime.settings();
         let named = self.named(to);
         // Not the setting, which may ask the system each time.
@@ -165,6 +166,7 @@ impl Request<'_> {
             engine: self.options.engine,
             workers: workers as u64,
             piece_bytes: settings.piece_bytes(),
+            costs: settings.costs(),
         })
     }
 
@@ -230,7 +232,7 @@ impl Request<'_> {
     }
 
     /// Every route's answer, in the order of `Route::ALL`.
-    fn offers(&self, ask: Ask) -> Offers {
+    fn offers(&self, ask: Ask<'_>) -> Offers {
         let of_engine = |cost: Cost| match self.options.engine {
             Some(engine) if cost.engine != Some(engine) => Err(Reason::OtherEngine),
             _ => Ok(cost),

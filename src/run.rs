@@ -25,7 +25,7 @@ use crate::workers::Workers;
 /// Moves what was asked for, as planned.
 pub(crate) fn run(
     request: &Request<'_>,
-    ask: Ask,
+    ask: Ask<'_>,
     plan: &Plan,
     destination: Landing<'_>,
     report: &mut Report,

@@ -13,6 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::costs::Costs;
 use crate::request::{Cache, Route};
 
 /// Pinned slots that a thread fills in turn. One trial of warm reads in order on an NVIDIA H200's host (16
@@ -21,6 +22,9 @@ use crate::request::{Cache, Route};
 pub(crate) const PINNED_SLOTS: usize = 4;
 /// The least that a pinned slot should take.
 pub(crate) const LEAST_PINNED_SLOT: usize = 64 << 10;
+
+/// The key that names a file with values in it.
+const COSTS: &str = "GPUMAP_COSTS";
 
 /// One key of the table.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +44,7 @@ pub struct Key {
 }
 
 /// Every key. The order is that of the README's table.
-pub static KEYS: [Key; 17] = [
+pub static KEYS: [Key; 18] = [
     Key {
         name: "GPUMAP_ROUTE",
         default: "auto",
@@ -257,6 +261,26 @@ pub static KEYS: [Key; 17] = [
         show: |s| s.merge_gap.to_string(),
     },
     Key {
+        name: COSTS,
+        default: "auto",
+        unit: "path",
+        accepted: "auto (as measured on one machine) or a file, as cachectl calibrate writes it",
+        doc: "what bytes, rows and calls cost by each route, by which auto chooses; read when it is set",
+        store: |s, text| {
+            s.costs_file = match text {
+                "" => return None,
+                "auto" => None,
+                path => Some(path.into()),
+            };
+            Some(())
+        },
+        show: |s| {
+            s.costs_file
+                .as_deref()
+                .map_or_else(|| "auto".to_owned(), |path| path.display().to_string())
+        },
+    },
+    Key {
         name: "GPUMAP_EVICT_WAIT",
         default: "2000",
         unit: "milliseconds",
@@ -343,6 +367,9 @@ pub struct Settings {
     submitted: usize,
     depth: u32,
     merge_gap: u64,
+    costs_file: Option<PathBuf>,
+    /// What that file has.
+    costs: Costs,
     evict_wait: Duration,
     residency_window: u64,
     origins: [Origin; KEYS.len()],
@@ -356,7 +383,7 @@ pub struct SettingError {
     pub key: String,
     /// The value that was given.
     pub value: String,
-    /// What would be accepted.
+    /// What would be accepted; of a file that was looked into, then what is wrong with it.
     pub accepted: String,
 }
 
@@ -378,6 +405,8 @@ impl Default for Settings {
             submitted: 0,
             depth: 0,
             merge_gap: 0,
+            costs_file: None,
+            costs: Costs::default(),
             evict_wait: Duration::ZERO,
             residency_window: 0,
             origins: [Origin::Default; KEYS.len()],
@@ -426,7 +455,7 @@ impl Settings {
     /// Sets one key by its name, to a value as it would stand in the environment.
     ///
     /// # Errors
-    /// An unknown key, or a value that is not accepted; nothing is changed then.
+    /// An unknown key, or a value that is not accepted, or a file of costs that is not; nothing is changed then.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
         self.store(key, value, Origin::Program)
     }
@@ -444,8 +473,15 @@ impl Settings {
                 let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
                 refused(format!("one of the keys {}", names.join(", ")))
             })?;
-        (KEYS[at].store)(self, value.trim())
-            .ok_or_else(|| refused(KEYS[at].accepted.to_owned()))?;
+        let accepted = KEYS[at].accepted;
+        let costs = match (name, value.trim()) {
+            (COSTS, "auto" | "") => Costs::default(),
+            (COSTS, path) => Costs::of_file(Path::new(path))
+                .map_err(|error| refused(format!("{accepted}. {error}")))?,
+            _ => self.costs,
+        };
+        (KEYS[at].store)(self, value.trim()).ok_or_else(|| refused(accepted.to_owned()))?;
+        self.costs = costs;
         self.origins[at] = origin;
         Ok(())
     }
@@ -559,6 +595,18 @@ impl Settings {
         self.merge_gap
     }
 
+    /// `GPUMAP_COSTS`: the file of costs; `None` means the defaults of [`Costs`].
+    #[must_use]
+    pub fn costs_file(&self) -> Option<&Path> {
+        self.costs_file.as_deref()
+    }
+
+    /// What bytes, rows and calls cost: as that file had them when the setting was made.
+    #[must_use]
+    pub const fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
     /// `GPUMAP_EVICT_WAIT`: how long an eviction goes on trying.
     #[must_use]
     pub const fn evict_wait(&self) -> Duration {
@@ -656,6 +704,27 @@ mod tests {
         }
         let unknown = Settings::default().set("GPUMAP_SPEED", "1").unwrap_err();
         assert!(unknown.to_string().contains("GPUMAP_ROUTE"), "{unknown}");
+    }
+
+    #[test]
+    fn costs_are_those_of_the_file_until_another_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        std::fs::write(path, "direct_nanoseconds_per_row = 5\n").unwrap();
+        let mut settings = Settings::default();
+        settings.set("GPUMAP_COSTS", path).unwrap();
+        std::fs::write(path, "direct_nanoseconds_per_row = 0\n").unwrap();
+        assert_eq!(settings.costs().direct_nanoseconds_per_row, 5);
+        assert_eq!(settings.costs_file(), Some(Path::new(path)));
+        let before = settings.clone();
+        let refused = settings.set("GPUMAP_COSTS", path).unwrap_err().to_string();
+        for part in ["GPUMAP_COSTS", path, "line 1: direct", "\"0\"", "calibrate"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        assert_eq!(settings, before);
+        settings.set("GPUMAP_COSTS", "auto").unwrap();
+        assert_eq!(settings.costs(), Settings::default().costs());
+        assert!(settings.set("GPUMAP_COSTS", "").is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `gds`: cuFile reads from storage into device memory. Whether past the CPU, only its counters show.
 
-use super::{Ask, Failure, Source};
+use super::{Ask, Failure, Source, nanoseconds};
 use crate::cuda::{Device, DeviceSliceMut};
 use crate::cufile::CufileReading;
 use crate::plan::{Cost, Limits};
@@ -11,10 +11,6 @@ use crate::sys::Moved;
 
 /// What reads by cuFile are aligned to, in the file: its blocks, whatever the page size.
 const BLOCK: u64 = 4096;
-/// Not measured where reads are accelerated. No route is faster than the link (55 GB/s of an NVIDIA H200's), nor
-/// than storage where bytes are absent; this one is taken for those.
-const PICOSECONDS_PER_BYTE: u64 = 18;
-const NANOSECONDS_PER_ROW: u64 = 20_000;
 
 /// What cuFile is asked for at once.
 #[derive(Debug, Clone, Copy)]
@@ -32,12 +28,13 @@ pub(crate) struct Means<'m> {
     pub(crate) device: &'m Device,
 }
 
-pub(crate) fn usable(ask: Ask) -> Result<Cost, Reason> {
+/// Storage, the link and the calls are busy at the same time: several calls are under way at once.
+pub(crate) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
     let tasks = ask.gds?;
-    let bytes = ask.bytes.saturating_mul(PICOSECONDS_PER_BYTE) / 1000;
-    let rows = ask.rows.saturating_mul(NANOSECONDS_PER_ROW);
+    let link = nanoseconds(ask.bytes, ask.costs.gds_picoseconds_per_byte);
+    let calls = ask.rows.saturating_mul(ask.costs.gds_nanoseconds_per_row);
     Ok(Cost {
-        nanoseconds: bytes.saturating_add(rows),
+        nanoseconds: ask.storage_nanoseconds().max(link).max(calls),
         engine: None,
         limits: Limits {
             bytes: tasks.bytes,

@@ -9,6 +9,7 @@ pub(crate) mod mapped;
 use std::fs::File;
 use std::io;
 
+use crate::costs::Costs;
 use crate::cuda::DeviceError;
 use crate::cufile::CufileError;
 use crate::plan::{Cost, Limits};
@@ -27,7 +28,7 @@ const COPY_ROWS: usize = 512;
 
 /// What a route is asked about.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask {
+pub(crate) struct Ask<'c> {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
     /// Whether the map has a mapping; an empty one has none.
@@ -52,6 +53,8 @@ pub(crate) struct Ask {
     pub(crate) workers: u64,
     /// The setting `GPUMAP_PIECE`.
     pub(crate) piece_bytes: u64,
+    /// What bytes, rows and calls cost.
+    pub(crate) costs: &'c Costs,
 }
 
 /// Where the bytes come from.
@@ -166,31 +169,25 @@ impl From<DeviceError> for Failure {
     }
 }
 
-/// What one kind of call costs, measured on a machine that is named where the value stands.
+/// What one kind of call that copies costs.
 #[derive(Debug, Clone, Copy)]
 struct Rates {
     nanoseconds_per_row: u64,
     picoseconds_per_byte: u64,
 }
 
-/// Pinned slots, filled by several threads, to an NVIDIA H200: 8 and 16 threads reached 0.77 to 0.9 of the
-/// link's 55.3 GB/s; one read of 4 KiB took 10 microseconds.
-const LINK_PICOSECONDS_PER_BYTE: u64 = 21;
-const SLOT_NANOSECONDS: u64 = 8_000;
-
-/// Absent bytes that the page cache is filled with on the way, by threads that each wait for storage: beside direct
-/// reads (2.5 GB/s and 9 microseconds a row there) what lies together is read a little slower, and a row by each
-/// thread at a time.
-const FILLING_PICOSECONDS_PER_BYTE: u64 = 500;
-const FILLING_NANOSECONDS_PER_ROW: u64 = 250_000;
-
 /// Carrying so much to a device, where slots are ready in so many nanoseconds.
-fn by_way_of_slots(ready: u64, ask: Ask) -> u64 {
-    let link = ask.bytes.saturating_mul(LINK_PICOSECONDS_PER_BYTE) / 1000;
-    SLOT_NANOSECONDS.saturating_add(ready.max(link))
+fn by_way_of_slots(ready: u64, ask: Ask<'_>) -> u64 {
+    let link = nanoseconds(ask.bytes, ask.costs.link_picoseconds_per_byte);
+    ask.costs.slots_nanoseconds.saturating_add(ready.max(link))
 }
 
-impl Ask {
+/// What so many bytes take.
+fn nanoseconds(bytes: u64, picoseconds_per_byte: u64) -> u64 {
+    bytes.saturating_mul(picoseconds_per_byte) / 1000
+}
+
+impl Ask<'_> {
     /// Threads that copies are shared among.
     fn copiers(&self) -> u64 {
         let pieces = (self.bytes / self.piece_bytes.max(1)).max(self.rows / COPY_ROWS as u64);
@@ -199,23 +196,32 @@ impl Ask {
 
     /// Nanoseconds that storage takes where the page cache is filled on the way.
     fn filling(&self) -> u64 {
-        let bytes = self
-            .absent
-            .bytes
-            .saturating_mul(FILLING_PICOSECONDS_PER_BYTE)
-            / 1000;
-        let rows = self.absent.rows.saturating_mul(FILLING_NANOSECONDS_PER_ROW);
+        let (absent, costs) = (self.absent, self.costs);
+        let bytes = nanoseconds(absent.bytes, costs.filling_picoseconds_per_byte);
+        let rows = absent
+            .rows
+            .saturating_mul(costs.filling_nanoseconds_per_row);
         bytes.max(rows / self.copiers())
+    }
+
+    /// Nanoseconds that storage takes for all of it, past the page cache: it is read whether it is resident or not.
+    fn storage_nanoseconds(&self) -> u64 {
+        let bytes = nanoseconds(self.bytes, self.costs.direct_picoseconds_per_byte);
+        let rows = self
+            .rows
+            .saturating_mul(self.costs.direct_nanoseconds_per_row);
+        bytes.max(rows)
     }
 
     /// Bytes a second that threads which fill slots give.
     pub(crate) fn slots_bytes_a_second(&self) -> u64 {
-        const ONE_THREAD: u64 = 6_000_000_000;
-        let link = 1_000_000_000_000 / LINK_PICOSECONDS_PER_BYTE;
+        const PICOSECONDS: u64 = 1_000_000_000_000;
+        let one_thread = PICOSECONDS / self.costs.one_thread_picoseconds_per_byte;
+        let link = PICOSECONDS / self.costs.link_picoseconds_per_byte;
         let threads = self
             .workers
             .min(self.bytes.div_ceil(self.piece_bytes.max(1)));
-        threads.saturating_mul(ONE_THREAD).min(link)
+        threads.saturating_mul(one_thread).min(link)
     }
 
     /// The limits of routes that copy.
@@ -229,8 +235,8 @@ impl Ask {
 }
 
 impl Rates {
-    fn cost(self, ask: Ask, engine: Option<Engine>, limits: Limits) -> Cost {
-        let bytes = ask.bytes.saturating_mul(self.picoseconds_per_byte) / 1000;
+    fn cost(self, ask: Ask<'_>, engine: Option<Engine>, limits: Limits) -> Cost {
+        let bytes = nanoseconds(ask.bytes, self.picoseconds_per_byte);
         let rows = ask.rows.saturating_mul(self.nanoseconds_per_row);
         let copying = rows.saturating_add(bytes) / ask.copiers();
         let nanoseconds = ask.filling().saturating_add(match ask.to {
@@ -242,5 +248,46 @@ impl Rates {
             engine,
             limits,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// cuFile waits for storage as direct reads do, and spares the slots.
+    #[test]
+    fn gds_is_as_slow_as_storage_and_taken_before_direct_where_rows_are_large() {
+        let costs = Costs::default();
+        let both = |bytes: u64, rows: u64| {
+            let ask = Ask {
+                rows,
+                bytes,
+                mapped: true,
+                stale: false,
+                to: Memory::Device(0),
+                absent: Extent { bytes, rows },
+                direct: Err(Reason::NoStorage),
+                gds: Ok(gds::Tasks {
+                    bytes: 4 << 20,
+                    offset: 0,
+                }),
+                in_place: None,
+                named: None,
+                engine: None,
+                workers: 8,
+                piece_bytes: 4 << 20,
+                costs: &costs,
+            };
+            let by_gds = gds::usable(ask).unwrap().nanoseconds;
+            (by_gds, by_way_of_slots(ask.storage_nanoseconds(), ask))
+        };
+        let (by_gds, direct) = both(1 << 30, 1);
+        assert_eq!(by_gds, (1 << 30) * 400 / 1000);
+        assert!(by_gds < direct);
+        let (by_gds, direct) = both(1 << 30, 1 << 10);
+        assert!(by_gds < direct);
+        let (by_gds, direct) = both(1 << 30, 1 << 18);
+        assert!(by_gds > direct);
     }
 }

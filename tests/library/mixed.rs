@@ -194,6 +194,33 @@ fn what_is_alike_goes_one_way() {
 }
 
 #[test]
+fn a_file_of_costs_changes_the_way() {
+    if !direct() {
+        return;
+    }
+    let (scene, path) = scene();
+    let costs = scene.path("costs");
+    let costs = costs.to_str().unwrap();
+    let planned = |text: &str| {
+        std::fs::write(costs, text).unwrap();
+        let map = runtime(&[("GPUMAP_COSTS", costs)]).open(&path).unwrap();
+        map.plan(.., ReadOptions::new()).unwrap()
+    };
+    with_resident(&path, &[], || {
+        let dear = planned("direct_picoseconds_per_byte = 100000 # 10 MB/s");
+        let usual = planned("");
+        assert!(matches!(
+            dear.reason(Route::Gds),
+            Some(Reason::HostDestination)
+        ));
+        routes(&usual) == [Route::Direct]
+            && routes(&dear) == [Route::Buffered]
+            && matches!(dear.reason(Route::Direct), Some(Reason::Slower { .. }))
+            && usual.expected() < dear.expected()
+    });
+}
+
+#[test]
 fn the_cache_is_filled_where_that_is_wanted() {
     let (_scene, path) = scene();
     let expected = pread(&path, 0, LEN);

@@ -23,11 +23,6 @@ use crate::rings::Rings;
 use crate::staging::Staging;
 use crate::sys::{HostSliceMut, Moved, PreadQueue};
 
-/// Cold, with one thread, on an NVIDIA H200's host (16 cores, Linux 6.18, virtio disk): 111 000 rows
-/// of 4 KiB and 2.5 GB a second.
-const NANOSECONDS_PER_ROW: u64 = 9_000;
-const PICOSECONDS_PER_BYTE: u64 = 400;
-
 /// A single read up to this length is one pread.
 const SINGLE_BYTES: u64 = 256 << 10;
 
@@ -43,7 +38,7 @@ pub(crate) const RING_THREADS: usize = 4;
 /// Without a ring a piece is read one row after another, so that threads share even short lists.
 const PREAD_ROWS: usize = 16;
 
-pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
+pub(crate) fn usable(facts: &Facts, ask: Ask<'_>) -> Result<Cost, Reason> {
     let align = ask.direct?;
     if u64::from(align.offset) > ask.piece_bytes {
         return Err(Reason::PieceTooSmall {
@@ -71,11 +66,9 @@ pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
         };
         (Engine::IoUring, limits)
     };
-    let bytes = ask.bytes.saturating_mul(PICOSECONDS_PER_BYTE) / 1000;
-    let storage = bytes.max(ask.rows.saturating_mul(NANOSECONDS_PER_ROW));
     let nanoseconds = match ask.to {
-        Memory::Host => storage,
-        Memory::Device(_) => by_way_of_slots(storage, ask),
+        Memory::Host => ask.storage_nanoseconds(),
+        Memory::Device(_) => by_way_of_slots(ask.storage_nanoseconds(), ask),
     };
     Ok(Cost {
         nanoseconds,

@@ -10,21 +10,17 @@ use crate::report::{Engine, Reason};
 use crate::request::Segment;
 use crate::sys::{HostSliceMut, Moved};
 
-/// Warm, to host memory, on 2 cores of an AMD EPYC (Linux 6.18): 4 KiB in 1.5 µs (1.7 µs among
-/// many in one call), 1 MiB in 180 to 230 µs. An Intel Xeon of 16 cores gave 0.9 to 1.4 µs and 180
-/// to 240 µs: slower than `buffered` on both, since each call looks up and pins the pages first.
-const RATES: Rates = Rates {
-    nanoseconds_per_row: 800,
-    picoseconds_per_byte: 200,
-};
-
-pub(super) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
+pub(super) fn usable(facts: &Facts, ask: Ask<'_>) -> Result<Cost, Reason> {
+    let rates = Rates {
+        nanoseconds_per_row: ask.costs.copy_nanoseconds_per_row,
+        picoseconds_per_byte: ask.costs.copy_picoseconds_per_byte,
+    };
     match facts.vm_readv_refused() {
         Some(errno) => Err(Reason::Refused {
             call: "process_vm_readv",
             errno,
         }),
-        None => Ok(RATES.cost(ask, Some(Engine::Copy), ask.copy_limits())),
+        None => Ok(rates.cost(ask, Some(Engine::Copy), ask.copy_limits())),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::super::{Ask, Failure, Source, all_there};
+use super::super::{Ask, Failure, Source, all_there, nanoseconds};
 use crate::cuda::{
     Crossing, Device, DeviceError, DeviceSliceMut, Gathers, LEAST_UNORDERED, Sources, WINDOW_SHIFT,
 };
@@ -23,17 +23,6 @@ pub(crate) struct InPlace {
     pub(crate) missing: Result<Missing, Reason>,
 }
 
-/// From registered pages, on an NVIDIA H200 (PCIe 5.0 x16): 55.1 GB/s by the copy engine, 51 GB/s by the
-/// kernel. A call and its end take 9 and 21 microseconds.
-const DMA_PICOSECONDS_PER_BYTE: u64 = 18;
-const KERNEL_PICOSECONDS_PER_BYTE: u64 = 20;
-const DMA_NANOSECONDS: u64 = 10_000;
-const KERNEL_NANOSECONDS: u64 = 21_000;
-/// 1 million rows, ordered by windows: 100 to 550 million a second, and the host's part.
-const KERNEL_NANOSECONDS_PER_ROW: u64 = 12;
-/// Registering, there: 39 to 48 GB/s in chunks of 64 MiB, 70 microseconds for a page.
-const REGISTER_PICOSECONDS_PER_BYTE: u64 = 24;
-const REGISTER_NANOSECONDS: u64 = 60_000;
 /// Less than this is registered only where it is asked for by name: it would be many small registrations.
 const LEAST_REGISTERED: u64 = 16 << 20;
 /// Rows that are as long on average go by the copy engine, which takes them one by one: 47.7 GB/s at 1 MiB,
@@ -45,15 +34,13 @@ const BATCH: usize = 1 << 20;
 /// before, behind a fill; an order gains nothing.
 const LEAST_NUMBERED: usize = 1024;
 
-/// What is read from both ends goes at 49.7 to 51.6 GB/s there, with 7 and 3 threads that pread, in chunks of
-/// 16 MiB; with 15 at 43.
-const FROM_BOTH_ENDS_PICOSECONDS_PER_BYTE: u64 = 20;
+/// More threads that pread are slower: from 49.7 to 51.6 GB/s with 7 and 3 to 43 with 15, on an NVIDIA H200's host.
 const MOST_PREADERS: u64 = 7;
 /// Less than this is registered before other threads have begun.
 const LEAST_FROM_BOTH_ENDS: u64 = 64 << 20;
 
 /// How many threads pread from the end of what is asked for while one registers and copies from its front.
-pub(crate) fn preaders(ask: Ask) -> u64 {
+pub(crate) fn preaders(ask: Ask<'_>) -> u64 {
     let missing = ask.in_place.and_then(|in_place| in_place.missing.ok());
     let registers = missing.is_some_and(|missing| missing.bytes > 0);
     let named = ask.named.is_some() || ask.engine.is_some();
@@ -64,7 +51,7 @@ pub(crate) fn preaders(ask: Ask) -> u64 {
     ask.workers.saturating_sub(1).min(MOST_PREADERS)
 }
 
-pub(super) fn usable(ask: Ask) -> Result<Cost, Reason> {
+pub(super) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
     let in_place = ask.in_place.ok_or(Reason::HostDestination)?;
     let missing = in_place.missing?;
     if missing.bytes > 0 && ask.bytes < LEAST_REGISTERED && ask.engine.is_none() {
@@ -75,29 +62,35 @@ pub(super) fn usable(ask: Ask) -> Result<Cost, Reason> {
         Engine::Dma => missing.fits_by_chunks()?,
         _ => missing.fits_at_once()?,
     }
+    let costs = ask.costs;
     let (fixed, per_row, per_byte) = match engine {
-        Engine::Dma => (0, DMA_NANOSECONDS, DMA_PICOSECONDS_PER_BYTE),
+        Engine::Dma => (
+            0,
+            costs.dma_nanoseconds_per_row,
+            costs.dma_picoseconds_per_byte,
+        ),
         _ => (
-            KERNEL_NANOSECONDS,
-            KERNEL_NANOSECONDS_PER_ROW,
-            KERNEL_PICOSECONDS_PER_BYTE,
+            costs.kernel_nanoseconds,
+            costs.kernel_nanoseconds_per_row,
+            costs.kernel_picoseconds_per_byte,
         ),
     };
-    let reading = (ask.bytes.saturating_mul(per_byte) / 1000).max(ask.rows.saturating_mul(per_row));
-    let registering = missing.bytes.saturating_mul(REGISTER_PICOSECONDS_PER_BYTE) / 1000
-        + missing.chunks * REGISTER_NANOSECONDS;
+    let reading = nanoseconds(ask.bytes, per_byte).max(ask.rows.saturating_mul(per_row));
+    let chunks = missing.chunks.saturating_mul(costs.register_nanoseconds);
+    let registering =
+        nanoseconds(missing.bytes, costs.register_picoseconds_per_byte).saturating_add(chunks);
     // Chunks are copied while the next is registered; a kernel begins when all are.
     let both = match engine {
         Engine::Dma if preaders(ask) > 0 => {
             let missing = missing.bytes.min(ask.bytes);
-            let from_both_ends = missing.saturating_mul(FROM_BOTH_ENDS_PICOSECONDS_PER_BYTE) / 1000;
+            let from_both_ends = nanoseconds(missing, costs.both_ends_picoseconds_per_byte);
             reading.max(registering.min(from_both_ends))
         }
         Engine::Dma => reading.max(registering),
         _ => reading.saturating_add(registering),
     };
     Ok(Cost {
-        nanoseconds: (fixed + both).saturating_add(ask.filling()),
+        nanoseconds: both.saturating_add(fixed).saturating_add(ask.filling()),
         engine: Some(engine),
         limits: Limits::NONE,
     })

@@ -16,7 +16,7 @@ pub(crate) use in_place::{
 };
 
 /// By the cheapest engine, or by the one that is named.
-pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
+pub(crate) fn usable(facts: &Facts, ask: Ask<'_>) -> Result<Cost, Reason> {
     let in_place = usable_in_place(ask);
     if matches!(ask.engine, Some(Engine::Dma | Engine::Kernel)) {
         return in_place;
@@ -32,19 +32,19 @@ pub(crate) fn usable(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
 }
 
 /// By a device, which reads the pages itself.
-pub(crate) fn usable_in_place(ask: Ask) -> Result<Cost, Reason> {
+pub(crate) fn usable_in_place(ask: Ask<'_>) -> Result<Cost, Reason> {
     shown(ask)?;
     in_place::usable(ask)
 }
 
 /// By the engine that is always there, as far as the system allows it.
-pub(crate) fn usable_by_copy(facts: &Facts, ask: Ask) -> Result<Cost, Reason> {
+pub(crate) fn usable_by_copy(facts: &Facts, ask: Ask<'_>) -> Result<Cost, Reason> {
     shown(ask)?;
     copy::usable(facts, ask)
 }
 
 /// The mapping shows the file.
-fn shown(ask: Ask) -> Result<(), Reason> {
+fn shown(ask: Ask<'_>) -> Result<(), Reason> {
     match ask {
         Ask { mapped: false, .. } => Err(Reason::NotMapped),
         Ask { stale: true, .. } => Err(Reason::MappingStale),

@@ -139,6 +139,19 @@ Examples:
   cachectl paths weights.bin --bundle report.txt     one file to send to who is to look at it"
 );
 
+const CALIBRATE_EXAMPLES: &str = help!(
+    "\
+Plans compare what reading costs by each route, as measured on one machine. This measures it on yours, in
+some seconds, with reads of a temporary file that is gone at the end, and writes a file that the setting
+GPUMAP_COSTS names. What could not be measured is left out, with the reason, and keeps its default; exit
+status 1 where nothing could. Measure where your files lie, and while nothing else is going on.
+
+Examples:
+  cachectl calibrate --dir /data
+  cachectl calibrate --dir /data --to gpu:0 --out costs.txt
+  GPUMAP_COSTS=costs.txt cachectl plan weights.bin"
+);
+
 const SETTINGS_EXAMPLES: &str = help!(
     "\
 Examples:
@@ -209,6 +222,9 @@ pub(crate) enum Command {
     /// One run of `paths`
     #[command(hide = true)]
     PathsRun(PathsRunArgs),
+    /// Measure what reading costs on this machine, for plans to go by
+    #[command(after_help = CALIBRATE_EXAMPLES)]
+    Calibrate(CalibrateArgs),
     /// Show every setting, its value, and where that comes from
     #[command(after_help = SETTINGS_EXAMPLES)]
     Settings,
@@ -392,6 +408,22 @@ pub(crate) struct PathsArgs {
     /// cuFile's settings and its log, as plain text
     #[arg(long, value_name = "FILE")]
     pub(crate) bundle: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// Folder of the temporary file; its storage is what is measured [default: one that is on storage]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Measure reads into a device too, as gpu:N
+    #[arg(long, default_value = "host")]
+    pub(crate) to: To,
+    /// The file of costs to write; one that is there must be of this command
+    #[arg(long, value_name = "FILE", default_value = "gpumap-costs.txt")]
+    pub(crate) out: PathBuf,
+    /// Bytes of the temporary file; less where that would take long or does not fit
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "1G")]
+    pub(crate) size: u64,
 }
 
 #[derive(Debug, Args)]

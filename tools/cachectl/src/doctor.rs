@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gpumap::facts::{self, Told};
-use gpumap::{Device, Runtime};
+use gpumap::{Device, Runtime, Settings};
 
 use crate::args::DoctorArgs;
 use crate::cufile;
@@ -31,6 +31,7 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
                 }),
         );
     }
+    told.push(costs(runtime.settings()));
     tell(out, Subject::Machine, told);
     let mut outcome = Outcome::Done;
     let mut failed = |subject: Subject<'_>, error: String| {
@@ -74,6 +75,23 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
         Err(trouble) => failed(Subject::File(&trouble.path), trouble.what),
     });
     outcome
+}
+
+/// By whose costs plans choose.
+fn costs(settings: &Settings) -> FactRecord {
+    let file = settings.costs_file();
+    let value = match file {
+        Some(path) => path.display().to_string(),
+        None => "defaults, measured on another machine".to_owned(),
+    };
+    let mend = "cachectl calibrate measures those of this one";
+    FactRecord {
+        name: "costs".to_owned(),
+        value: Some(value),
+        evidence: "GPUMAP_COSTS".to_owned(),
+        mend: file.is_none().then(|| mend.to_owned()),
+        ..about(Subject::Machine)
+    }
 }
 
 /// The GPUs to tell about. Where they cannot be counted, the fact about the driver has said why.

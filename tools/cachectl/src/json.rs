@@ -78,6 +78,10 @@ pub enum Record {
     Setting(SettingRecord),
     /// `doctor`: one fact.
     Fact(FactRecord),
+    /// `calibrate`: one constant.
+    Cost(CostRecord),
+    /// `calibrate`: all of them together, at the end.
+    Calibrate(CalibrateRecord),
     /// `paths`: one run.
     Path(PathRecord),
     /// `paths`: what the runs show together, at the end.
@@ -615,6 +619,38 @@ pub struct FactRecord {
     pub error: Option<String>,
 }
 
+/// `calibrate`: what a byte, a row or a call costs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CostRecord {
+    /// The name in a file of costs, which ends in the unit.
+    pub name: String,
+    /// What was measured; `null` where it could not be.
+    pub value: Option<u64>,
+    /// What plans expect without a file.
+    pub default: Option<u64>,
+    /// What was done to measure it, in words.
+    pub measured: String,
+    /// Why there is no value.
+    pub reason: Option<String>,
+}
+
+/// `calibrate`: what was done in all.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CalibrateRecord {
+    /// `host`, or `gpu:N`, which was measured too.
+    pub destination: String,
+    /// Bytes of the temporary file.
+    pub size_bytes: Option<u64>,
+    /// The kind of its file system.
+    pub file_system: Option<String>,
+    /// The file of costs that was written; `null` where none was.
+    pub out: Option<Name>,
+    /// How long all of it took.
+    pub seconds: f64,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
 /// `paths`: one run, in a process of its own.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PathRecord {
@@ -702,6 +738,8 @@ from_records!(
     PlanTotal(PlanTotalRecord),
     Setting(SettingRecord),
     Fact(FactRecord),
+    Cost(CostRecord),
+    Calibrate(CalibrateRecord),
     Path(PathRecord),
     PathsTotal(PathsTotalRecord),
 );

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod calibrate;
 mod change;
 mod cufile;
 mod doctor;
@@ -108,6 +109,7 @@ fn run(command: Command, out: &Out) -> Outcome {
         Command::Load(args) => load::run(&args, settings, out),
         Command::Plan(args) => plan::run(&args, settings, out),
         Command::Bench(args) => bench::run(&args, &runtime, out),
+        Command::Calibrate(args) => calibrate::run(&args, settings, out),
         Command::Doctor(args) => doctor::run(&args, &runtime, out),
         Command::Paths(args) => paths::run(&args, &runtime, out),
         Command::PathsRun(args) => paths::one::run(&args, settings, out),

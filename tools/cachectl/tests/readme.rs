@@ -73,10 +73,10 @@ fn every_command_of_the_readme_runs() {
             "not a command of the program: {command}"
         );
         let bench = short.starts_with("cachectl bench");
-        let short = if bench {
-            format!("{short} --size 4M --samples 1")
-        } else {
-            short
+        let short = match short.split(' ').nth(1) {
+            Some("bench") => format!("{short} --size 4M --samples 1"),
+            Some("calibrate") => format!("{short} --size 4M --dir ."),
+            _ => short,
         };
         let output = run(&short, folder.path());
         // A compiler that runs meanwhile maps the compiler's library: cold samples of it are void.

@@ -8,9 +8,9 @@ mod check;
 mod measure;
 mod notes;
 mod prepare;
-mod problem;
-mod rows;
-mod subject;
+pub(crate) mod problem;
+pub(crate) mod rows;
+pub(crate) mod subject;
 mod summary;
 mod table;
 
@@ -214,7 +214,7 @@ fn outcome(cells: &[Measured]) -> Outcome {
 }
 
 /// Bytes of a page; 4096 where the system does not tell.
-fn page_size() -> u64 {
+pub(crate) fn page_size() -> u64 {
     let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     told.and_then(|size| u64::try_from(size).ok())
         .unwrap_or(4096)

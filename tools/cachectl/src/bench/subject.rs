@@ -23,7 +23,7 @@ pub(crate) const DEFAULT_BYTES: u64 = 1 << 30;
 const CHUNK: usize = 4 << 20;
 
 /// Left free on the file system of a temporary file.
-const SPARE: u64 = 64 << 20;
+pub(crate) const SPARE: u64 = 64 << 20;
 
 /// The file under test.
 #[derive(Debug)]

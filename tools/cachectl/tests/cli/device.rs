@@ -6,6 +6,7 @@ use std::process::Stdio;
 use cachectl::json::{FactRecord, PlanTotalRecord, ReadRecord, Record, SampleRecord};
 use fake_cuda::control::Double;
 
+use crate::calibrate::{calibrated, told_of};
 use crate::load::{TENSORS, loaded, model};
 use crate::scene::{Answer, Scene, answer, sha256};
 
@@ -319,6 +320,27 @@ fn doctor_tells_of_every_device_after_the_machine() {
             && table.contains("\na to gpu:1\n"),
         "{table}"
     );
+}
+
+#[test]
+fn what_reading_costs_is_measured_on_a_device_too() {
+    let scene = Scene::new();
+    let words = "calibrate --dir . --out costs --size 8M --json --to gpu:1";
+    let (costs, all) = calibrated(&say(&scene, words).ends(0));
+    assert_eq!(all.destination, "gpu:1");
+    told_of(&scene, &costs);
+    let mut names: Vec<_> = costs.iter().map(|cost| cost.name.as_str()).collect();
+    let mut all: Vec<_> = gpumap::Settings::default().costs().entries().collect();
+    names.sort_unstable();
+    all.sort_unstable();
+    assert!(names.into_iter().eq(all.into_iter().map(|(name, _)| name)));
+    for name in ["link", "one_thread", "dma", "kernel", "register"] {
+        let name = format!("{name}_picoseconds_per_byte");
+        let cost = costs.iter().find(|cost| cost.name == name).unwrap();
+        assert!(cost.value.is_some(), "{cost:?}");
+    }
+    let mut command = scene.command(["settings"]);
+    answer(command.env("GPUMAP_COSTS", "costs")).ends(0);
 }
 
 #[test]

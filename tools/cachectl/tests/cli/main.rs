@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests and their helpers")]
 
+mod calibrate;
 #[cfg(feature = "cuda")]
 mod device;
 mod doctor;
