@@ -1,12 +1,14 @@
 //! What the library itself costs: planning, and a small warm read beside the bare system call.
 
+#![expect(clippy::print_stderr, reason = "a bench that cannot be taken says so")]
+
 use std::fs::File;
 use std::hint::black_box;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gpumap::{Mmap, ReadOptions, Route, residency};
+use gpumap::{Memory, Mmap, ReadOptions, Route, residency};
 
 const GIB: u64 = 1 << 30;
 
@@ -29,13 +31,69 @@ fn planning(c: &mut Criterion) {
     c.bench_function("plan/4GiB", |b| {
         b.iter(|| map.plan(black_box(..), ReadOptions::new()).expect("a plan"));
     });
-    let rows: Vec<Range<u64>> = (0..1_000_000u64)
+    let named = ReadOptions::new().route(Route::Buffered);
+    for (count, name) in [(1_000_000, "1M"), (10_000_000, "10M")] {
+        let rows = rows(count);
+        for (options, how) in [(ReadOptions::new(), "rows"), (named, "rows-named")] {
+            c.bench_function(&format!("plan/{name}-{how}"), |b| {
+                b.iter(|| map.plan_gather(black_box(&rows), options).expect("a plan"));
+            });
+        }
+    }
+}
+
+/// Of 512 bytes, anywhere in 4 GiB.
+fn rows(count: u64) -> Vec<Range<u64>> {
+    (0..count)
         .map(|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (4 * GIB - 512))
         .map(|at| at..at + 512)
-        .collect();
-    c.bench_function("plan/1M-rows", |b| {
+        .collect()
+}
+
+/// Every other 64 MiB is resident; the file is sparse, and its pages are memory all the same.
+fn planning_of_both_halves(c: &mut Criterion) {
+    const STRETCH: usize = 64 << 20;
+    let (file, map) = sparse(4 * GIB);
+    let reader = File::open(file.path()).expect("open");
+    nix::fcntl::posix_fadvise(
+        &reader,
+        0,
+        0,
+        nix::fcntl::PosixFadviseAdvice::POSIX_FADV_RANDOM,
+    )
+    .expect("posix_fadvise");
+    let mut bytes = vec![0; STRETCH];
+    for at in (0..4 * GIB).step_by(2 * STRETCH) {
+        reader.read_exact_at(&mut bytes, at).expect("pread");
+    }
+    let plan = map.plan(.., ReadOptions::new()).expect("a plan");
+    let routes = Route::ALL.map(|route| plan.reason(route).is_none());
+    if routes.into_iter().filter(|taken| *taken).count() < 2 {
+        eprintln!("plan/4GiB-mixed: not measured: the folder of temporary files offers one route");
+        return;
+    }
+    c.bench_function("plan/4GiB-mixed", |b| {
+        b.iter(|| map.plan(black_box(..), ReadOptions::new()).expect("a plan"));
+    });
+    let rows = rows(10_000_000);
+    c.bench_function("plan/10M-rows-mixed", |b| {
         b.iter(|| {
             map.plan_gather(black_box(&rows), ReadOptions::new())
+                .expect("a plan")
+        });
+    });
+}
+
+fn planning_for_a_device(c: &mut Criterion) {
+    let (_file, map) = sparse(4 * GIB);
+    let to = Memory::Device(0);
+    if let Err(error) = map.plan_to(to, 8192..12288, ReadOptions::new()) {
+        eprintln!("plan/4KiB-to-device: not measured: {error}");
+        return;
+    }
+    c.bench_function("plan/4KiB-to-device", |b| {
+        b.iter(|| {
+            map.plan_to(to, black_box(8192..12288), ReadOptions::new())
                 .expect("a plan")
         });
     });
@@ -78,5 +136,12 @@ fn residency_totals(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, planning, small_reads, residency_totals);
+criterion_group!(
+    benches,
+    planning,
+    planning_of_both_halves,
+    planning_for_a_device,
+    small_reads,
+    residency_totals
+);
 criterion_main!(benches);

@@ -6,6 +6,7 @@ use gpumap::{Engine, Route};
 
 use crate::cache;
 use crate::device;
+use crate::half::{self, Half};
 use crate::host;
 use crate::in_place::{self, Cached, Told};
 use crate::kvikio;
@@ -515,6 +516,27 @@ pub(crate) static ALL: &[Case] = &[
         peer: LINK,
         target: Target::Ratio(0.85),
         run: |scene, pairs, cachectl| model::beside_link(scene, pairs, cachectl),
+    },
+    Case {
+        name: "half-first",
+        what: "4 GiB in order, the first half cached, no route named, into device memory",
+        peer: "the absent half alone, cold, no route named",
+        target: Target::Ratio(1.0 / 1.1),
+        run: |scene, pairs, _| half::in_order(scene, pairs, Half::First),
+    },
+    Case {
+        name: "half-alternating",
+        what: "4 GiB in order, every other 64 MiB cached, no route named, into device memory",
+        peer: "the absent stretches alone, cold, no route named",
+        target: Target::Ratio(1.0 / 1.1),
+        run: |scene, pairs, _| half::in_order(scene, pairs, Half::Alternating),
+    },
+    Case {
+        name: "half-rows",
+        what: "65536 random rows of 4 KiB of a file of 4 GiB, every other 64 MiB cached, no route named, into device memory",
+        peer: "the absent rows alone, cold, no route named",
+        target: Target::Ratio(1.0 / 1.15),
+        run: |scene, pairs, _| half::rows(scene, pairs),
     },
     Case {
         name: "evict",

@@ -9,12 +9,14 @@
 mod cache;
 mod cases;
 mod device;
+mod half;
 mod host;
 mod in_place;
 mod kvikio;
 mod memory;
 mod model;
 mod pairs;
+mod part;
 mod raw;
 mod record;
 mod run;
