@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gpumap::{Memory, Mmap, ReadOptions, Route, residency};
+use gpumap::{Memory, Mmap, ReadOptions, Route, evict, residency};
 
 const GIB: u64 = 1 << 30;
 
@@ -50,31 +50,43 @@ fn rows(count: u64) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Every other 64 MiB is resident; the file is sparse, and its pages are memory all the same.
+/// Every other 64 MiB is resident; the file is sparse, and its pages are memory all the same. Ordinary reads leave large
+/// folios, those that expect random ones leave folios of a page: as many as the kernel counts one by one.
 fn planning_of_both_halves(c: &mut Criterion) {
+    use nix::fcntl::PosixFadviseAdvice::{POSIX_FADV_NORMAL, POSIX_FADV_RANDOM};
     const STRETCH: usize = 64 << 20;
     let (file, map) = sparse(4 * GIB);
     let reader = File::open(file.path()).expect("open");
-    nix::fcntl::posix_fadvise(
-        &reader,
-        0,
-        0,
-        nix::fcntl::PosixFadviseAdvice::POSIX_FADV_RANDOM,
-    )
-    .expect("posix_fadvise");
     let mut bytes = vec![0; STRETCH];
-    for at in (0..4 * GIB).step_by(2 * STRETCH) {
-        reader.read_exact_at(&mut bytes, at).expect("pread");
+    for (advice, how) in [
+        (POSIX_FADV_NORMAL, "mixed"),
+        (POSIX_FADV_RANDOM, "mixed-small-folios"),
+    ] {
+        evict::file(file.path()).expect("evict");
+        nix::fcntl::posix_fadvise(&reader, 0, 0, advice).expect("posix_fadvise");
+        for at in (0..4 * GIB).step_by(2 * STRETCH) {
+            for part in 0..64 {
+                let (from, to) = (part << 20, (part + 1) << 20);
+                let place = at + from as u64;
+                reader
+                    .read_exact_at(&mut bytes[from..to], place)
+                    .expect("pread");
+            }
+        }
+        let plan = map.plan(.., ReadOptions::new()).expect("a plan");
+        let taken = Route::ALL
+            .into_iter()
+            .filter(|route| plan.reason(*route).is_none());
+        if taken.count() < 2 {
+            eprintln!(
+                "plan/4GiB-{how}: not measured: one route serves all, by this folder's file system"
+            );
+            continue;
+        }
+        c.bench_function(&format!("plan/4GiB-{how}"), |b| {
+            b.iter(|| map.plan(black_box(..), ReadOptions::new()).expect("a plan"));
+        });
     }
-    let plan = map.plan(.., ReadOptions::new()).expect("a plan");
-    let routes = Route::ALL.map(|route| plan.reason(route).is_none());
-    if routes.into_iter().filter(|taken| *taken).count() < 2 {
-        eprintln!("plan/4GiB-mixed: not measured: the folder of temporary files offers one route");
-        return;
-    }
-    c.bench_function("plan/4GiB-mixed", |b| {
-        b.iter(|| map.plan(black_box(..), ReadOptions::new()).expect("a plan"));
-    });
     let rows = rows(10_000_000);
     c.bench_function("plan/10M-rows-mixed", |b| {
         b.iter(|| {

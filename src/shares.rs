@@ -11,6 +11,10 @@ const LEAST_CUT: u64 = 1 << 20;
 const FINEST: u64 = 256 << 10;
 /// Nor in less than such a part of a row: 4 GiB that are cached here and there take 4096 questions, some 3 ms.
 const MOST_PARTS: u64 = 2048;
+/// What is resident is asked about by such windows first: the kernel looks at every folio of what it is asked about,
+/// which takes it 10 ms for 2 GiB in folios of a page, and looks again for every half.
+const WINDOW: u64 = 64 << 20;
+const MOST_WINDOWS: u64 = 256;
 /// Rows that are asked about where there are many; where one of these is absent, more.
 const FEW: usize = 8;
 const MORE: usize = 256;
@@ -84,6 +88,14 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// What is left without a part, but for a page that lies in both.
+    fn less(self, part: Self) -> Self {
+        Self {
+            pages: self.pages.saturating_sub(part.pages),
+            resident: self.resident.saturating_sub(part.resident),
+        }
+    }
+
     fn is_whole(self) -> bool {
         self.resident == 0 || self.resident >= self.pages
     }
@@ -195,7 +207,16 @@ impl<'t> Cutter<'t> {
         for segment in rows.segments(Cursor::default(), bytes) {
             let source = segment.source;
             let finest = (source.len() / MOST_PARTS).max(FINEST);
-            self.halve(source, finest.next_power_of_two())?;
+            let window = (source.len() / MOST_WINDOWS)
+                .max(WINDOW)
+                .next_power_of_two();
+            let start = source.start() / window * window;
+            let from_grid = ByteRange::new(start, source.end()).unwrap_or_default();
+            for part in from_grid.windows(window) {
+                let part = part.intersect(source);
+                let share = (self.told)(part)?;
+                self.halve(part, share, finest.next_power_of_two())?;
+            }
         }
         let absent = self.stretches.iter().filter(|stretch| !stretch.resident);
         let absent = absent.fold(Extent::default(), |sum, stretch| Extent {
@@ -213,21 +234,17 @@ impl<'t> Cutter<'t> {
     }
 
     /// A part that is resident, or absent, as a whole is left so; any other is halved.
-    fn halve(&mut self, source: ByteRange, finest: u64) -> Option<()> {
-        let share = (self.told)(source)?;
+    fn halve(&mut self, source: ByteRange, share: Share, finest: u64) -> Option<()> {
         let middle = (source.start() + source.len() / 2) / finest * finest;
         if share.is_whole() || source.len() <= finest || middle <= source.start() {
             self.push(source.len(), share.is_resident());
             return Some(());
         }
-        let halves = [
-            ByteRange::new(source.start(), middle),
-            ByteRange::new(middle, source.end()),
-        ];
-        for half in halves.into_iter().flatten() {
-            self.halve(half, finest)?;
-        }
-        Some(())
+        let half = |start, end| ByteRange::new(start, end).unwrap_or_default();
+        let first = half(source.start(), middle);
+        let of_first = (self.told)(first)?;
+        self.halve(first, of_first, finest)?;
+        self.halve(half(middle, source.end()), share.less(of_first), finest)
     }
 
     fn push(&mut self, len: u64, resident: bool) {
@@ -346,10 +363,10 @@ mod tests {
         let shares = Shares::of(rows, 2 * half, &told);
         let absent = shares.absent(Extent::default());
         assert_eq!((absent.bytes, absent.rows), (half, 1));
-        assert_eq!(asked.replace(0), 3);
+        assert_eq!(asked.replace(0), 64);
         let rows = Rows::One(ByteRange::at(half, half).unwrap());
         assert_eq!(Shares::of(rows, half, &told), Shares::Resident);
-        assert_eq!(asked.get(), 1);
+        assert_eq!(asked.get(), 32);
     }
 
     /// A long row among many short ones, and rows of nothing among some of much, that are absent.
