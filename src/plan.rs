@@ -17,8 +17,17 @@ use crate::shares::{Borders, Stretch};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) nanoseconds: u64,
+    /// What the reads of the same bytes cost that are said to come, all together.
+    pub(crate) later: u64,
     pub(crate) engine: Option<Engine>,
     pub(crate) limits: Limits,
+}
+
+impl Cost {
+    /// What plans compare.
+    pub(crate) fn in_all(&self) -> u64 {
+        self.nanoseconds.saturating_add(self.later)
+    }
 }
 
 /// What a route takes in one piece.
@@ -168,12 +177,12 @@ pub(crate) fn plan(
     let route = named.unwrap_or_else(|| cheapest(offers));
     let cost = offers[route.index()].map_err(|reason| (route, reason))?;
     let mixed = halves.filter(|_| named.is_none()).and_then(Mixed::of);
-    if let Some(mixed) = mixed.filter(|mixed| mixed.nanoseconds() < cost.nanoseconds) {
+    if let Some(mixed) = mixed.filter(|mixed| mixed.in_all() < cost.in_all()) {
         return Ok(mixed.plan(rows, bytes, offers));
     }
     Ok(Plan {
         pieces: Choice { route, cost }.pieces(rows, 0..bytes),
-        reasons: reasons(offers, &[route], cost.nanoseconds, named, bytes),
+        reasons: reasons(offers, &[route], cost.in_all(), named, bytes),
         not_in_place: None,
         bytes,
         nanoseconds: cost.nanoseconds,
@@ -198,7 +207,7 @@ fn reasons(
         Ok(_) if named.is_some() => Some(Reason::AnotherNamed),
         Ok(_) if bytes == 0 => Some(Reason::NothingAsked),
         Ok(dearer) => Some(Reason::Slower {
-            nanoseconds: dearer.nanoseconds,
+            nanoseconds: dearer.in_all(),
             taken_nanoseconds,
         }),
     })
@@ -266,6 +275,11 @@ impl<'b> Mixed<'b> {
             .max(resident.nanoseconds.saturating_add(missing))
     }
 
+    fn in_all(&self) -> u64 {
+        let later = self.resident.cost.later.max(self.absent.cost.later);
+        self.nanoseconds().saturating_add(later)
+    }
+
     /// Half of the threads, where storage is read past the page cache, and one at least; the others copy at the same
     /// time. All of them where the absent half is copied too, by the same threads, and where each row is asked about
     /// when it is read: then its thread copies it or has it read.
@@ -292,7 +306,7 @@ impl<'b> Mixed<'b> {
         let taken = [resident.route, absent.route];
         Plan {
             pieces,
-            reasons: reasons(offers, &taken, self.nanoseconds(), None, bytes),
+            reasons: reasons(offers, &taken, self.in_all(), None, bytes),
             not_in_place: None,
             bytes,
             nanoseconds: self.nanoseconds(),
@@ -324,7 +338,7 @@ impl<'b> Mixed<'b> {
 }
 
 fn cheapest(offers: &Offers) -> Route {
-    let cost = |route: Route| offers[route.index()].map(|cost| cost.nanoseconds);
+    let cost = |route: Route| offers[route.index()].map(|cost| cost.in_all());
     Route::ALL
         .into_iter()
         .filter(|route| cost(*route).is_ok())
@@ -429,6 +443,7 @@ mod tests {
         costs.map(|cost| {
             cost.map(|nanoseconds| Cost {
                 nanoseconds,
+                later: 0,
                 engine: None,
                 limits,
             })

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::cufile::Cufile;
 use crate::error::{Error, Result};
+use crate::feeds::Side;
 use crate::mmap::Mapped;
 use crate::plan::{self, Cost, Halves, Offers, Plan};
 use crate::range::ByteRange;
@@ -238,14 +239,36 @@ impl Request<'_> {
             _ => Ok(cost),
         };
         Route::ALL.map(|route| {
-            let cost = match route {
-                Route::Gds => gds::usable(ask),
-                Route::Mapped => mapped::usable(self.runtime.facts(), ask),
-                Route::Buffered => buffered::usable(ask),
-                Route::Direct => direct::usable(self.runtime.facts(), ask),
-            };
-            cost.and_then(of_engine)
+            let cost = self.offer(route, ask).and_then(of_engine)?;
+            let later = self.later(route, cost, ask);
+            Ok(Cost { later, ..cost })
         })
+    }
+
+    fn offer(&self, route: Route, ask: Ask<'_>) -> Result<Cost, Reason> {
+        match route {
+            Route::Gds => gds::usable(ask),
+            Route::Mapped => mapped::usable(self.runtime.facts(), ask),
+            Route::Buffered => buffered::usable(ask),
+            Route::Direct => direct::usable(self.runtime.facts(), ask),
+        }
+    }
+
+    /// What the reads that are said to come cost by the same route, after one at this cost.
+    fn later(&self, route: Route, cost: Cost, ask: Ask<'_>) -> u64 {
+        let again = u64::from(self.options.again);
+        if again == 0 {
+            return 0;
+        }
+        let mut next = ask;
+        if Side::of(route) == Side::Cache {
+            next.absent = Extent::default();
+        }
+        if cost.engine.is_some_and(Engine::is_in_place) {
+            next.in_place = ask.in_place.map(InPlace::registered);
+        }
+        let one = self.offer(route, next).unwrap_or(cost);
+        one.nanoseconds.saturating_mul(again)
     }
 
     /// What cuFile would be asked for, or why it is not. Where it is named, and its driver cannot be opened, that is

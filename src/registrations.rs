@@ -119,6 +119,18 @@ impl Missing {
         self.fits(self.all)
     }
 
+    /// What is registered is kept, where there is room for all of it.
+    pub(crate) fn after_a_read(self) -> Self {
+        match self.fits_at_once() {
+            Ok(()) => Self {
+                chunks: 0,
+                bytes: 0,
+                ..self
+            },
+            Err(_) => self,
+        }
+    }
+
     fn fits(&self, bytes: u64) -> Result<(), Reason> {
         let most = self.most;
         (bytes <= most).then_some(()).ok_or(Reason::NoRoom { most })

@@ -131,7 +131,8 @@ pub enum Reason {
     },
     /// No bytes are asked for, so that no route is slower than another.
     NothingAsked,
-    /// Another route is expected to be faster.
+    /// Another route is expected to be faster, reads that are said to come
+    /// ([`ReadOptions::again`](crate::ReadOptions::again)) included.
     Slower {
         /// Nanoseconds expected by this route.
         nanoseconds: u64,

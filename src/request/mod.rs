@@ -84,7 +84,8 @@ pub enum Cache {
     /// faster. A request of less than a MiB in few rows goes through it, as others do that the kernel reads ahead for.
     #[default]
     Leave,
-    /// Fills it with what is read, so that the next read of the same bytes finds them there.
+    /// Fills it with what is read, so that the next read of the same bytes finds them there. A route that is named and
+    /// goes past it (`direct`, `gds`) fills nothing all the same.
     Fill,
 }
 
@@ -104,6 +105,7 @@ pub struct ReadOptions {
     pub(crate) engine: Option<Engine>,
     pub(crate) workers: Option<usize>,
     pub(crate) cache: Option<Cache>,
+    pub(crate) again: u32,
     pub(crate) measure: bool,
 }
 
@@ -164,6 +166,25 @@ impl ReadOptions {
     #[must_use]
     pub fn cache(mut self, cache: impl Into<Option<Cache>>) -> Self {
         self.cache = cache.into();
+        self
+    }
+
+    /// A hint: the same bytes will be read so many times more. A way then counts with what it leaves for these: a page
+    /// cache that is filled, or pages that are registered with a device, are worth a slower first read. Default: 0.
+    ///
+    /// ```
+    /// use gpumap::{Mmap, ReadOptions, Route};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("weights.bin");
+    /// # std::fs::write(&path, vec![7u8; 4 << 20])?;
+    /// let map = Mmap::open(&path)?;
+    /// let plan = map.plan(.., ReadOptions::new().again(100))?;
+    /// assert_ne!(plan.pieces()[0].route, Route::Direct);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn again(mut self, times: u32) -> Self {
+        self.again = times;
         self
     }
 

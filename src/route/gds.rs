@@ -35,6 +35,7 @@ pub(crate) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
     let calls = ask.rows.saturating_mul(ask.costs.gds_nanoseconds_per_row);
     Ok(Cost {
         nanoseconds: ask.storage_nanoseconds().max(link).max(calls),
+        later: 0,
         engine: None,
         limits: Limits {
             bytes: tasks.bytes,

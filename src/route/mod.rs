@@ -245,6 +245,7 @@ impl Rates {
         });
         Cost {
             nanoseconds,
+            later: 0,
             engine,
             limits,
         }

@@ -244,6 +244,24 @@ fn the_cache_is_filled_where_that_is_wanted() {
 }
 
 #[test]
+fn the_cache_is_filled_for_reads_that_are_said_to_come() {
+    if !direct() {
+        return;
+    }
+    let (_scene, path) = scene();
+    let map = runtime(&[]).open(&path).unwrap();
+    let again = |times| ReadOptions::new().again(times);
+    for resident in [Vec::new(), first_half()] {
+        with_resident(&path, &resident, || {
+            let [once, often] = [0, 10].map(|times| map.plan(.., again(times)).unwrap());
+            let direct = |plan: &Plan| routes(plan).contains(&Route::Direct);
+            let slower = matches!(often.reason(Route::Direct), Some(Reason::Slower { .. }));
+            direct(&once) && !direct(&often) && slower
+        });
+    }
+}
+
+#[test]
 fn a_named_route_takes_all_of_it() {
     let (_scene, path) = scene();
     for route in host_routes() {

@@ -72,6 +72,7 @@ pub(crate) fn usable(facts: &Facts, ask: Ask<'_>) -> Result<Cost, Reason> {
     };
     Ok(Cost {
         nanoseconds,
+        later: 0,
         engine: Some(engine),
         limits,
     })

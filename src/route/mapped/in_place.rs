@@ -23,6 +23,14 @@ pub(crate) struct InPlace {
     pub(crate) missing: Result<Missing, Reason>,
 }
 
+impl InPlace {
+    /// What is left to be registered after a read in place.
+    pub(crate) fn registered(self) -> Self {
+        let missing = self.missing.map(Missing::after_a_read);
+        Self { missing }
+    }
+}
+
 /// Less than this is registered only where it is asked for by name: it would be many small registrations.
 const LEAST_REGISTERED: u64 = 16 << 20;
 /// Rows that are as long on average go by the copy engine, which takes them one by one: 47.7 GB/s at 1 MiB,
@@ -91,6 +99,7 @@ pub(super) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
     };
     Ok(Cost {
         nanoseconds: both.saturating_add(fixed).saturating_add(ask.filling()),
+        later: 0,
         engine: Some(engine),
         limits: Limits::NONE,
     })

@@ -319,6 +319,10 @@ pub(crate) struct RequestArgs {
     /// Where the bytes go: host, or gpu:N
     #[arg(long, default_value = "host")]
     pub(crate) to: To,
+    /// How many times more the same bytes will be read: a cache that is filled, or pages that are registered, are
+    /// worth a slower first read then
+    #[arg(long, value_name = "TIMES", default_value_t = 0)]
+    pub(crate) again: u32,
     #[command(flatten)]
     pub(crate) way: WayArgs,
 }

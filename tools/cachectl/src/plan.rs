@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpumap::{Memory, Plan, ReadOptions, Reason, Route, Settings};
+use gpumap::{Memory, Plan, Reason, Route, Settings};
 
 use crate::args::PlanArgs;
 use crate::json::{Name, PlanRecord, PlanTotalRecord};
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &PlanArgs, settings: Settings, out: &Out) -> Outcome {
 }
 
 fn plan(request: &Request, to: Memory) -> Result<Plan, String> {
-    let (map, options) = (&request.map, ReadOptions::new());
+    let (map, options) = (&request.map, request.options);
     let plan = match &request.asked {
         Asked::Range(range) => map.plan_to(to, range.start()..range.end(), options),
         Asked::Rows(rows) => map.plan_gather_to(to, rows, options),

@@ -3,7 +3,7 @@
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 
-use gpumap::{ByteRange, Error, Mmap, Runtime, Settings};
+use gpumap::{ByteRange, Error, Mmap, ReadOptions, Runtime, Settings};
 
 use crate::args::{RequestArgs, WayArgs};
 use crate::memory;
@@ -16,6 +16,7 @@ pub(crate) struct Request {
     pub(crate) runtime: Runtime,
     pub(crate) map: Mmap,
     pub(crate) asked: Asked,
+    pub(crate) options: ReadOptions,
 }
 
 #[derive(Debug)]
@@ -71,6 +72,7 @@ impl Request {
             runtime,
             map,
             asked,
+            options: ReadOptions::new().again(args.again),
         })
     }
 }

@@ -61,7 +61,8 @@ fn read(
     let done = windows::of(asked, WINDOW).try_for_each(|window| {
         let report = memory
             .take(window.len(), |into| {
-                take(&request.map, &window, into, args.measure)
+                let options = request.options.measure(args.measure);
+                take(&request.map, &window, into, options)
             })
             .map_err(|error| words::of(&error))?;
         if let Some(hash) = &mut hash {
@@ -83,9 +84,8 @@ fn take(
     map: &Mmap,
     window: &Window,
     into: &mut dyn Destination,
-    measure: bool,
+    options: ReadOptions,
 ) -> Result<Report, Error> {
-    let options = ReadOptions::new().measure(measure);
     match window {
         Window::Range(range) => map.read_with(range.start()..range.end(), into, options),
         Window::Rows { first, rows, .. } => map
