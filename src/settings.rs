@@ -145,7 +145,7 @@ pub static KEYS: [Key; 17] = [
         name: "GPUMAP_REGISTERED",
         default: "auto",
         unit: "bytes",
-        accepted: "auto (a quarter of the memory of the machine, or of its control group's) or 0 to 64TiB",
+        accepted: "auto (a quarter of the memory that is available, in the machine or in its control group, when first needed) or 0 to 64TiB",
         doc: "the most that is kept registered with devices, and so in the page cache; the least recently used is released",
         store: |s, text| {
             s.registered_bytes = match text {
