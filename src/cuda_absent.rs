@@ -622,7 +622,7 @@ impl SharedIndices {
 }
 
 impl Kits {
-    pub(crate) fn new(_: u64) -> Self {
+    pub(crate) fn new(_: u64, _: u64) -> Self {
         Self
     }
 

@@ -221,7 +221,8 @@ impl Mmap {
     /// # Errors
     /// [`Refused`], which holds the destination: [`Error::OutOfRange`], [`Error::Overflow`], [`Error::Length`];
     /// [`Error::Route`] where the device cannot read the pages, or the destination is host memory; and
-    /// [`Error::Device`] where a call of the driver fails. Nothing is under way then.
+    /// [`Error::Device`] where a call of the driver fails, or reads that are under way hold as much pinned memory as
+    /// may be ([`DeviceError::PinnedBound`](crate::DeviceError)): wait for one. Nothing is under way then.
     #[doc(alias = "async")]
     pub fn read_on<'s, D: Destination + Send + 'static>(
         &self,

@@ -97,7 +97,7 @@ impl RuntimeBuilder {
             cufile: Mutex::default(),
             devices: Mutex::default(),
             lanes: Pool::new(settings.lanes()),
-            kits: Arc::new(Kits::new(settings.lanes())),
+            kits: Arc::new(Kits::new(settings.lanes(), settings.pinned_bytes())),
             submitted: Arc::default(),
             registrations: Registrations::new(settings.chunk_bytes(), settings.registered_bytes()),
             maps: Mutex::default(),

@@ -119,12 +119,13 @@ pub static KEYS: [Key; 18] = [
         },
         show: |s| s.staging_bytes.to_string(),
     },
+    // The default is no measurement: four slots of 2 MiB for each of 16 threads. More threads wait for each other.
     Key {
         name: "GPUMAP_PINNED",
         default: "128MiB",
         unit: "bytes",
         accepted: "64KiB to 1TiB",
-        doc: "the most pinned memory for reads into device memory; each thread takes two pieces of it in four slots, four pieces where these are small, all where that is less; at the bound it waits",
+        doc: "the most pinned memory for reads into device memory; each thread takes two pieces of it in four slots, four pieces where these are small, all where that is less; at the bound it waits; reads on streams may take as much again, and are refused at the bound",
         store: |s, text| {
             s.pinned_bytes = within(parse_bytes(text)?, 64 << 10, 1 << 40)?;
             Some(())
@@ -148,7 +149,7 @@ pub static KEYS: [Key; 18] = [
         name: "GPUMAP_REGISTERED",
         default: "auto",
         unit: "bytes",
-        accepted: "auto (a quarter of the memory of the machine, or of its control group's) or 0 to 64TiB",
+        accepted: "auto (a quarter of the memory that is available, in the machine or in its control group, when first needed) or 0 to 64TiB",
         doc: "the most that is kept registered with devices, and so in the page cache; the least recently used is released",
         store: |s, text| {
             s.registered_bytes = match text {

@@ -118,6 +118,18 @@ pub enum DeviceError {
         "no pinned memory can be had (cuMemHostAlloc); free memory, view less at once, or lower GPUMAP_PINNED"
     )]
     NoPinnedMemory,
+    /// As much pinned memory as may be is held by reads on streams that are not done, or waited for.
+    #[error(
+        "reads on streams hold {held} bytes of pinned memory, and {more} more would be over the bound of {most}; wait for one, ask for fewer rows, or raise GPUMAP_PINNED"
+    )]
+    PinnedBound {
+        /// Bytes asked for.
+        more: u64,
+        /// Bytes held.
+        held: u64,
+        /// The setting `GPUMAP_PINNED`.
+        most: u64,
+    },
     /// This process was forked after it had used a device.
     #[error(
         "the driver does not work in a process that was forked after it was used; open devices after the fork, or start a new program (exec)"

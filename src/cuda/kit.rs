@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::device::Device;
-use super::driver::Result;
+use super::driver::{DeviceError, Result};
 use super::memory::DeviceBuffer;
 use super::pinned::PinnedBuffer;
 use crate::lock::lock;
@@ -16,20 +16,36 @@ pub(super) struct Kit {
 }
 
 /// Those that nothing uses, for the next: to free such memory the driver waits for all that its device does.
+///
+/// Their pinned memory is bounded by itself, beside that of lanes: a thread that waited for memory which its own
+/// guards hold would wait for ever, so that nobody waits here, and lanes are not taken away by guards.
 #[derive(Debug)]
 pub(crate) struct Kits {
-    most: usize,
-    idle: Mutex<Vec<Kit>>,
+    most_idle: usize,
+    /// The most pinned memory, of those that are lent and those that are kept.
+    most_pinned: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Kit>,
+    /// Pinned memory of all that there are; of those that are leaked too.
+    pinned: u64,
+}
+
+/// How much pinned memory is taken for so much: a size that the next is likely to need too.
+fn pinned_for(bytes: usize) -> usize {
+    let whole = bytes.max(4096).checked_next_power_of_two();
+    whole.unwrap_or(usize::MAX)
 }
 
 impl Kit {
     fn new(device: &Device, scratch: u64, pinned: usize) -> Result<Self> {
-        // Sizes that the next is likely to need too.
         let scratch = scratch.checked_next_power_of_two().unwrap_or(scratch);
-        let pinned = pinned.max(4096).checked_next_power_of_two();
         Ok(Self {
             scratch: DeviceBuffer::new(device, scratch)?,
-            pinned: PinnedBuffer::new(device, pinned.unwrap_or(usize::MAX))?,
+            pinned: PinnedBuffer::new(device, pinned_for(pinned))?,
         })
     }
 
@@ -43,25 +59,40 @@ impl Kit {
     }
 }
 
+impl State {
+    /// Takes the smallest that serves.
+    fn take(&mut self, device: &Device, scratch: u64, pinned: usize) -> Option<Kit> {
+        let all = self.idle.iter().enumerate();
+        let serving = all.filter(|(_, kit)| kit.serves(device, scratch, pinned));
+        let smallest = serving.min_by_key(|(_, kit)| kit.bytes());
+        smallest
+            .map(|(at, _)| at)
+            .map(|at| self.idle.swap_remove(at))
+    }
+
+    /// Counts so much more, if that may be.
+    fn count(&mut self, more: u64, most: u64) -> Result<()> {
+        let held = self.pinned;
+        let counted = held.checked_add(more).filter(|sum| *sum <= most);
+        self.pinned = counted.ok_or(DeviceError::PinnedBound { more, held, most })?;
+        Ok(())
+    }
+}
+
 impl Kits {
-    /// Keeps so many at most.
-    pub(crate) fn new(most: u64) -> Self {
+    /// Keeps so many at most, and makes so many bytes of pinned memory.
+    pub(crate) fn new(most_idle: u64, most_pinned: u64) -> Self {
         Self {
-            most: usize::try_from(most.max(1)).unwrap_or(usize::MAX),
-            idle: Mutex::default(),
+            most_idle: usize::try_from(most_idle.max(1)).unwrap_or(usize::MAX),
+            most_pinned,
+            state: Mutex::default(),
         }
     }
 
-    /// The smallest that serves.
+    /// One that serves. At the bound it is an error, and no wait.
     pub(super) fn lend(&self, device: &Device, scratch: u64, pinned: usize) -> Result<Kit> {
-        let found = {
-            let mut idle = lock(&self.idle);
-            let all = idle.iter().enumerate();
-            let serving = all.filter(|(_, kit)| kit.serves(device, scratch, pinned));
-            let smallest = serving.min_by_key(|(_, kit)| kit.bytes());
-            smallest.map(|(at, _)| at).map(|at| idle.swap_remove(at))
-        };
-        let made = || Kit::new(device, scratch, pinned);
+        let found = lock(&self.state).take(device, scratch, pinned);
+        let made = || self.make(device, scratch, pinned);
         // Those that are too small may stand in the way.
         let retried = |error| {
             if self.release() > 0 {
@@ -73,21 +104,36 @@ impl Kits {
         found.map_or_else(|| made().or_else(retried), Ok)
     }
 
+    /// Counted before it is made, so that two threads cannot pass the bound together.
+    fn make(&self, device: &Device, scratch: u64, pinned: usize) -> Result<Kit> {
+        let bytes = pinned_for(pinned) as u64;
+        lock(&self.state).count(bytes, self.most_pinned)?;
+        Kit::new(device, scratch, pinned).inspect_err(|_| lock(&self.state).pinned -= bytes)
+    }
+
     /// Nothing uses it any more.
     pub(super) fn give_back(&self, kit: Kit) {
-        let mut idle = lock(&self.idle);
-        idle.push(kit);
-        let over = idle.len() > self.most;
-        let smallest = idle.iter().enumerate().min_by_key(|(_, kit)| kit.bytes());
+        let mut state = lock(&self.state);
+        state.idle.push(kit);
+        let over = state.idle.len() > self.most_idle;
+        let all = state.idle.iter().enumerate();
+        let smallest = all.min_by_key(|(_, kit)| kit.bytes());
         let smallest = smallest.map(|(at, _)| at).filter(|_| over);
-        let dropped = smallest.map(|at| idle.swap_remove(at));
-        drop(idle);
-        drop(dropped);
+        let dropped = smallest.map(|at| state.idle.swap_remove(at));
+        drop(state);
+        self.freed(dropped);
     }
 
     /// Frees all that are kept; the bytes of the host's memory that were.
     pub(crate) fn release(&self) -> u64 {
-        let idle = std::mem::take(&mut *lock(&self.idle));
-        idle.iter().map(|kit| kit.pinned.len() as u64).sum()
+        let idle = std::mem::take(&mut lock(&self.state).idle);
+        self.freed(idle)
+    }
+
+    /// Frees them, and counts them no more; their pinned memory.
+    fn freed(&self, kits: impl IntoIterator<Item = Kit>) -> u64 {
+        let bytes = kits.into_iter().map(|kit| kit.pinned.len() as u64).sum();
+        lock(&self.state).pinned -= bytes;
+        bytes
     }
 }

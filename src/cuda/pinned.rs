@@ -19,6 +19,15 @@ const DEVICE_MAP: u32 = 2;
 /// 23 ms by one thread, in 3 to 4 by 14 at once, registered in 4.4, and let go of in 3. Copies are as fast (53 GB/s).
 const LEAST_REGISTERED: usize = 2 << 20;
 
+/// The most that is registered by one call: drivers are not to be trusted with more than 64 GiB at once. More is
+/// allocated, which takes long.
+const MOST_REGISTERED: usize = 64 << 30;
+
+/// Whether memory of so many bytes is to be mapped and registered, on a device where that makes pinned memory.
+const fn is_to_be_registered(len: usize) -> bool {
+    LEAST_REGISTERED <= len && len <= MOST_REGISTERED
+}
+
 /// Pinned memory, aligned to a page, zeroed and freed at drop. Nobody may have a copy from it under
 /// way then.
 #[derive(Debug)]
@@ -102,7 +111,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     fn new(device: &Device, len: usize) -> Result<Self> {
         let _bound = device.bind()?;
-        let registers = len >= LEAST_REGISTERED && device.reads_at_host_addresses();
+        let registers = is_to_be_registered(len) && device.reads_at_host_addresses();
         let registered = registers.then(|| Self::registered(device, len)).flatten();
         registered.map_or_else(|| Self::allocated(device, len), Ok)
     }
@@ -175,6 +184,16 @@ mod tests {
         let mut flag = 0u8;
         // SAFETY: an address that is not mapped is an error; there is one flag for one page.
         unsafe { libc::mincore(start.cast_mut().cast(), 1, &raw mut flag) == 0 }
+    }
+
+    #[test]
+    fn no_call_registers_more_than_64_gib() {
+        let most = 64 << 30;
+        let cases = [(0, false), (1 << 20, false), (2 << 20, true), (most, true)];
+        let beyond = [(most + 1, false), (usize::MAX, false)];
+        for (len, expected) in cases.into_iter().chain(beyond) {
+            assert_eq!(is_to_be_registered(len), expected, "{len}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ const FLAGS: u32 = 1 | 2 | 8;
 pub(crate) struct Registered {
     device: Device,
     /// Stays mapped for as long.
-    _mapping: Arc<Mapping>,
+    mapping: Arc<Mapping>,
     start: *mut c_void,
     /// As offsets in the file.
     pages: ByteRange,
@@ -48,7 +48,7 @@ impl Registered {
         unsafe { device.driver().host_register(start, len, FLAGS) }?;
         Ok(Self {
             device: device.clone(),
-            _mapping: Arc::clone(mapping),
+            mapping: Arc::clone(mapping),
             start,
             pages,
         })
@@ -83,10 +83,16 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let Ok(_bound) = self.device.bind() else {
+        if self.device.in_this_process().is_err() {
             return;
-        };
-        // SAFETY: registered in `new`, and not unregistered since.
-        let _ = unsafe { self.device.driver().host_unregister(self.start) };
+        }
+        let unregistered = self.device.bind().and_then(|_bound| {
+            // SAFETY: registered in `new`, and not unregistered since.
+            unsafe { self.device.driver().host_unregister(self.start) }
+        });
+        if unregistered.is_err() {
+            // It stays mapped where it may be registered still: what were mapped there next could not be registered.
+            std::mem::forget(Arc::clone(&self.mapping));
+        }
     }
 }

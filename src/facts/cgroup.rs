@@ -16,16 +16,20 @@ const NO_LIMIT: u64 = 1 << 62;
 struct Version {
     limits: &'static [&'static str],
     used: &'static str,
+    /// What of that cannot be reclaimed, of groups below too: lines of `memory.stat`.
+    fixed: &'static [&'static str],
 }
 
 const V1: Version = Version {
     limits: &["memory.limit_in_bytes"],
     used: "memory.usage_in_bytes",
+    fixed: &["total_rss", "total_shmem", "total_unevictable"],
 };
 
 const V2: Version = Version {
     limits: &["memory.max", "memory.high"],
     used: "memory.current",
+    fixed: &["anon", "shmem", "unevictable"],
 };
 
 /// A group of this process that counts memory.
@@ -47,26 +51,16 @@ pub(super) fn memory(tree: &Tree) -> (Fact<Limit>, Fact<u64>) {
 fn of(tree: &Tree, groups: &[Group]) -> (Fact<Limit>, Fact<u64>) {
     let mut tightest: Option<(u64, PathBuf, PathBuf)> = None;
     let mut unreadable = None;
-    for group in groups {
-        for folder in group
-            .folder
-            .ancestors()
-            .take_while(|it| it.starts_with(&group.top))
-        {
-            for name in group.version.limits {
-                let file = folder.join(name);
-                match limit(tree, &file) {
-                    Ok(Some(bytes))
-                        if tightest.as_ref().is_none_or(|(least, ..)| bytes < *least) =>
-                    {
-                        tightest = Some((bytes, file, folder.join(group.version.used)));
-                    }
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        unreadable = Some(format!("{}: {error}", file.display()));
-                    }
-                    Ok(_) | Err(_) => {}
-                }
+    for (version, folder, name) in limits(groups) {
+        let file = folder.join(name);
+        match limit(tree, &file) {
+            Ok(Some(bytes)) if tightest.as_ref().is_none_or(|(least, ..)| bytes < *least) => {
+                tightest = Some((bytes, file, folder.join(version.used)));
             }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                unreadable = Some(format!("{}: {error}", file.display()));
+            }
+            Ok(_) | Err(_) => {}
         }
     }
     let used = |file: &Path| tree.fact(file, |text| text.parse().ok());
@@ -89,6 +83,44 @@ fn of(tree: &Tree, groups: &[Group]) -> (Fact<Limit>, Fact<u64>) {
             (Fact::known(Limit::None, GROUPS), used.unwrap_or_else(none))
         }
     }
+}
+
+/// Where limits stand, on the path up: the folders and the files in them.
+fn limits(groups: &[Group]) -> impl Iterator<Item = (&'static Version, &Path, &'static str)> {
+    groups.iter().flat_map(|group| {
+        let up = group.folder.ancestors();
+        let seen = up.take_while(|folder| folder.starts_with(&group.top));
+        let files = move |folder| {
+            let names = group.version.limits.iter();
+            names.map(move |name| (group.version, folder, *name))
+        };
+        seen.flat_map(files)
+    })
+}
+
+/// How much the groups leave to pages of files, those among them that are cached already: the least that a limit on
+/// the path up is above what cannot be reclaimed. `None` where there is no limit.
+///
+/// The use of a group is no measure, since it has the page cache in it, which goes when it is needed; and what is
+/// registered is page cache, so that the same bytes would count twice. They are pinned, and not locked: `unevictable`
+/// has none of them. Locked memory of programs is in two of the lines, which errs towards less.
+pub(super) fn available(tree: &Tree) -> Option<u64> {
+    let groups = groups(tree).ok()?;
+    let left = |(version, folder, name): (&Version, &Path, &str)| {
+        let most = limit(tree, &folder.join(name)).ok().flatten()?;
+        Some(most.saturating_sub(fixed(tree, folder, version)))
+    };
+    limits(&groups).filter_map(left).min()
+}
+
+/// Memory of a group that cannot be reclaimed; 0 where that cannot be told.
+fn fixed(tree: &Tree, folder: &Path, version: &Version) -> u64 {
+    let stat = tree.text(folder.join("memory.stat")).unwrap_or_default();
+    let lines = stat.lines().filter_map(|line| line.split_once(' '));
+    let fixed = lines.filter(|(name, _)| version.fixed.contains(name));
+    fixed
+        .filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok())
+        .fold(0, u64::saturating_add)
 }
 
 /// `None` where there is no limit.
@@ -162,6 +194,40 @@ mod tests {
         assert_eq!(told(&machine), (Some(Limit::At(9000)), Some(8), high));
         machine.file("sys/fs/cgroup/a/b/memory.high", "5000\n");
         assert_eq!(told(&machine).0, Some(Limit::At(5000)));
+    }
+
+    #[test]
+    fn the_page_cache_is_available_and_what_cannot_be_reclaimed_is_not() {
+        let machine = Machine::new();
+        let available = |machine: &Machine| available(&machine.tree());
+        machine.file("proc/thread-self/cgroup", "0::/a/b\n");
+        machine.file("proc/thread-self/mountinfo", V2_MOUNT);
+        machine.file("sys/fs/cgroup/a/b/memory.max", "max\n");
+        assert_eq!(available(&machine), None);
+        machine.file("sys/fs/cgroup/a/b/memory.max", "9000\n");
+        machine.file("sys/fs/cgroup/a/b/memory.current", "8999\n");
+        assert_eq!(available(&machine), Some(9000));
+        let stat = "anon 1000\nfile 7000\nshmem 500\nactive_file 6000\nunevictable 20\n";
+        machine.file("sys/fs/cgroup/a/b/memory.stat", stat);
+        assert_eq!(available(&machine), Some(7480));
+        // The tighter limit leaves more, the wider one less, for what others in the group have.
+        machine.file("sys/fs/cgroup/a/memory.max", "10000\n");
+        machine.file("sys/fs/cgroup/a/memory.stat", "anon 9990\n");
+        assert_eq!(available(&machine), Some(10));
+        machine.file("sys/fs/cgroup/a/memory.stat", "anon 10001\n");
+        assert_eq!(available(&machine), Some(0));
+    }
+
+    #[test]
+    fn in_version_1_the_lines_of_the_groups_below_count_too() {
+        let machine = Machine::new();
+        machine.file("proc/thread-self/cgroup", "4:memory:/x\n");
+        machine.file("proc/thread-self/mountinfo", V1_MOUNT);
+        let folder = "sys/fs/cgroup/memory/x";
+        machine.file(&format!("{folder}/memory.limit_in_bytes"), "4096\n");
+        let stat = "rss 9\nshmem 9\ntotal_rss 90\ntotal_cache 4000\ntotal_unevictable 6\n";
+        machine.file(&format!("{folder}/memory.stat"), stat);
+        assert_eq!(available(&machine.tree()), Some(4000));
     }
 
     #[test]

@@ -79,6 +79,11 @@ facts! {
         p2pmem_bytes: u64,
         /// The NUMA node whose memory and cores are the nearest; a machine of one node has none.
         numa_node: u64,
+        /// Whether memory of the process can be registered with it.
+        host_register: bool,
+        /// Whether registered memory lies at the host's addresses for it; staging memory is registered where so,
+        /// and allocated by the driver elsewhere.
+        registered_at_host_addresses: bool,
         /// Whether it can read the pages of a mapped file in place, once they are registered.
         read_only_host_register: bool,
         /// Whether it can read all memory of the process.
@@ -98,6 +103,8 @@ const PCI_DOMAIN: Attribute = ("PCI_DOMAIN_ID", 50);
 const CAPABILITY_MAJOR: Attribute = ("COMPUTE_CAPABILITY_MAJOR", 75);
 const CAPABILITY_MINOR: Attribute = ("COMPUTE_CAPABILITY_MINOR", 76);
 const PAGEABLE: Attribute = ("PAGEABLE_MEMORY_ACCESS", 88);
+const SAME_ADDRESSES: Attribute = ("CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM", 91);
+const REGISTER: Attribute = ("HOST_REGISTER_SUPPORTED", 99);
 const BY_HOST_TABLES: Attribute = ("PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES", 100);
 const READ_ONLY: Attribute = ("READ_ONLY_HOST_REGISTER_SUPPORTED", 113);
 
@@ -136,6 +143,8 @@ pub(super) fn of(device: &Device, tree: &Tree) -> DeviceFacts {
         bar1_bytes: bus.window,
         p2pmem_bytes: bus.peer_memory,
         numa_node: bus.numa_node,
+        host_register: is_so(REGISTER),
+        registered_at_host_addresses: is_so(SAME_ADDRESSES),
         read_only_host_register: is_so(READ_ONLY),
         pageable_memory_access: is_so(PAGEABLE),
         uses_host_page_tables: is_so(BY_HOST_TABLES),
@@ -161,6 +170,8 @@ impl DeviceFacts {
             bar1_bytes: bytes(),
             p2pmem_bytes,
             numa_node: bytes(),
+            host_register: is_so(),
+            registered_at_host_addresses: is_so(),
             read_only_host_register: is_so(),
             pageable_memory_access: is_so(),
             uses_host_page_tables: is_so(),
@@ -227,6 +238,14 @@ mod tests {
                 header::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             ),
             (PAGEABLE, header::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS),
+            (
+                SAME_ADDRESSES,
+                header::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+            ),
+            (
+                REGISTER,
+                header::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED,
+            ),
             (
                 BY_HOST_TABLES,
                 header::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,

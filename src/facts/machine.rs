@@ -128,13 +128,11 @@ pub(super) fn of(facts: &Facts, tree: &Tree) -> Machine {
     }
 }
 
-/// Memory that this process may use; 0 where that cannot be told.
-pub(super) fn memory(tree: &Tree) -> u64 {
-    let total = tree.fact("/proc/meminfo", total_memory).value.unwrap_or(0);
-    match cgroup::memory(tree).0.value {
-        Some(Limit::At(limit)) => limit.min(total),
-        _ => total,
-    }
+/// Memory that this process can still have, what of it is page cache now included; 0 where that cannot be told.
+pub(super) fn available_memory(tree: &Tree) -> u64 {
+    let available = |text: &str| kilobytes(text, "MemAvailable:");
+    let here = tree.fact("/proc/meminfo", available).value.unwrap_or(0);
+    cgroup::available(tree).map_or(here, |left| left.min(here))
 }
 
 fn kernel() -> Fact<String> {
@@ -153,10 +151,13 @@ fn cores() -> Fact<usize> {
 }
 
 fn total_memory(text: &str) -> Option<u64> {
-    let total = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kilobytes: u64 = total.strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes(text, "MemTotal:")
+}
+
+/// The bytes of a line of `/proc/meminfo`.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes: u64 = line.strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)
 }
 
@@ -235,6 +236,24 @@ mod tests {
         let text = "MemTotal:       24683584 kB\nMemFree: 1 kB";
         assert_eq!(total_memory(text), Some(24_683_584 * 1024));
         assert_eq!(total_memory("MemFree: 1 kB"), None);
+    }
+
+    #[test]
+    fn available_is_what_the_machine_and_the_group_can_still_give() {
+        let machine = tests::Machine::new();
+        assert_eq!(available_memory(&machine.tree()), 0);
+        let text = "MemTotal:       100 kB\nMemFree:  1 kB\nMemAvailable:   60 kB\n";
+        machine.file("proc/meminfo", text);
+        assert_eq!(available_memory(&machine.tree()), 60 << 10);
+        machine.file("proc/thread-self/cgroup", "0::/a\n");
+        let mount = "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        machine.file("proc/thread-self/mountinfo", mount);
+        machine.file("sys/fs/cgroup/a/memory.max", "40960\n");
+        machine.file("sys/fs/cgroup/a/memory.current", "40960\n");
+        machine.file("sys/fs/cgroup/a/memory.stat", "anon 960\nfile 40000\n");
+        assert_eq!(available_memory(&machine.tree()), 40_000);
+        machine.file("sys/fs/cgroup/a/memory.max", "409600\n");
+        assert_eq!(available_memory(&machine.tree()), 60 << 10);
     }
 
     #[test]

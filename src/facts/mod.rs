@@ -140,10 +140,10 @@ pub(crate) fn read_ahead_bytes(opened: &Opened) -> Option<u64> {
     file::read_ahead_bytes(opened, &Tree::system()).value
 }
 
-/// What may be pinned where nobody says how much: a quarter of the memory that this process may use, of the
-/// machine's or of its control group's, whichever is less.
+/// What may be pinned where nobody says how much: a quarter of the memory that this process can have right now, of
+/// the machine's or of its control group's, whichever is less. Of all memory it could be more than others leave.
 pub(crate) fn fair_share() -> u64 {
-    machine::memory(&Tree::system()) / 4
+    machine::available_memory(&Tree::system()) / 4
 }
 
 /// What a runtime has found out and keeps.

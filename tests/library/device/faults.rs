@@ -1,15 +1,19 @@
 //! What is told where a driver, a device or memory is not there or fails, and that the next read works.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use cudarc::driver::CudaContext;
-use fake_cuda::control::PINNING;
+use cudarc::driver::{CudaContext, CudaStream};
+use fake_cuda::control::{Double, Live, Lost, PINNING};
 use gpumap::facts::{self, Driver};
-use gpumap::{Device, Error, ReadOptions};
+use gpumap::{
+    Device, DeviceBuffer, DeviceError, DeviceSliceMut, Engine, Error, Mmap, ReadOptions, Route,
+    Runtime,
+};
 
-use super::{held, on_a_device, on_the_double};
-use crate::child::this_test;
-use crate::scene::{MIB, host_routes, need, noise, pread, runtime};
+use super::{held, leaking, on_a_device, on_the_double};
+use crate::child::{in_child, this_test};
+use crate::scene::{MIB, Scene, host_routes, need, noise, pread, runtime};
 
 #[test]
 fn without_a_driver_it_is_an_error_with_a_next_step() {
@@ -36,22 +40,33 @@ fn a_device_is_told_fact_by_fact() {
         assert!(matches!(driver.value, Some(Driver::Cuda { .. })));
         let rt = runtime(&[]);
         let gpu = rt.device(0).unwrap();
-        let facts = facts::device(&gpu);
-        let all = facts.all();
+        let told = facts::device(&gpu);
+        let all = told.all();
         let mut names: Vec<_> = all.iter().map(|fact| fact.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), all.len());
         assert!(all.iter().all(|fact| !fact.evidence.is_empty()), "{all:?}");
-        assert_eq!(facts.name.value, Some(gpu.name().unwrap()));
+        assert_eq!(told.name.value, Some(gpu.name().unwrap()));
         let (_, total) = gpu.memory().unwrap();
-        assert_eq!(facts.memory_bytes.value, Some(total));
-        assert!(facts.memory_free_bytes.value.unwrap() <= total);
+        assert_eq!(told.memory_bytes.value, Some(total));
+        assert!(told.memory_free_bytes.value.unwrap() <= total);
         let Some(double) = double else { return };
-        assert_eq!(facts.compute_capability.value.as_deref(), Some("9.0"));
-        assert_eq!(facts.pci_bus_id.value.as_deref(), Some("0000:01:00.0"));
-        assert_eq!(facts.read_only_host_register.value, Some(true));
-        assert_eq!(facts.pageable_memory_access.value, Some(false));
+        assert_eq!(told.compute_capability.value.as_deref(), Some("9.0"));
+        assert_eq!(told.pci_bus_id.value.as_deref(), Some("0000:01:00.0"));
+        assert_eq!(told.read_only_host_register.value, Some(true));
+        assert_eq!(told.host_register.value, Some(true));
+        assert_eq!(told.registered_at_host_addresses.value, Some(true));
+        double.separate_pointers(true);
+        let separate = facts::device(&gpu).registered_at_host_addresses;
+        assert_eq!(separate.value, Some(false));
+        assert!(
+            separate
+                .evidence
+                .contains("CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM")
+        );
+        double.separate_pointers(false);
+        assert_eq!(told.pageable_memory_access.value, Some(false));
         double.fail("cuDeviceGetAttribute", 1, 999);
         let id = facts::device(&gpu).pci_bus_id;
         assert!(id.value.is_none() && id.evidence.contains("cuDeviceGetAttribute"));
@@ -121,55 +136,361 @@ fn what_does_not_fit_is_refused() {
     });
 }
 
-/// Every call of the driver that a read makes fails once; each is told, nothing is left behind,
-/// and the next read works.
+/// A way to read, by its name: settings, whether pinned memory may be registered, and what is asked for.
+struct Way {
+    name: &'static str,
+    piece: &'static str,
+    registers: bool,
+    options: ReadOptions,
+}
+
+impl Way {
+    fn all() -> Vec<Self> {
+        let way = |name, piece, registers, options| Self {
+            name,
+            piece,
+            registers,
+            options,
+        };
+        let any = ReadOptions::new();
+        let mapped = any.route(Route::Mapped);
+        let mut all = vec![
+            way("in slots that are allocated", "64KiB", true, any),
+            way("in slots that are registered", "4MiB", true, any),
+            way("in slots that may not be registered", "4MiB", false, any),
+            way("copy", "64KiB", true, mapped.engine(Engine::Copy)),
+            way("dma", "64KiB", true, mapped.engine(Engine::Dma)),
+            way("kernel", "64KiB", true, mapped.engine(Engine::Kernel)),
+        ];
+        if host_routes().contains(&Route::Direct) {
+            all.push(way("direct", "64KiB", true, any.route(Route::Direct)));
+        }
+        all
+    }
+
+    /// Whether the slots of a lane are large enough to be mapped and registered, and may be.
+    fn is_registered(&self) -> bool {
+        self.registers && self.piece == "4MiB"
+    }
+
+    /// A runtime that has nothing yet, its device, and the map.
+    fn anew(&self, double: &Double, path: &Path) -> (Runtime, Device, Mmap) {
+        double.writable_registration(self.registers);
+        let rt = runtime(&[("GPUMAP_PIECE", self.piece), ("GPUMAP_WORKERS", "2")]);
+        let (gpu, map) = (rt.device(0).unwrap(), rt.open(path).unwrap());
+        (rt, gpu, map)
+    }
+}
+
+const LEN: u64 = 500_000;
+
+/// A destination that a stream is named with.
+fn on_stream<'b>(
+    gpu: &'b Device,
+    buffer: &'b DeviceBuffer,
+    stream: &CudaStream,
+) -> DeviceSliceMut<'b> {
+    let after = stream.cu_stream().cast();
+    // SAFETY: the buffer and the stream live in the tests for longer, and nothing else is done with the buffer.
+    #[allow(unsafe_code)]
+    unsafe {
+        DeviceSliceMut::from_raw(gpu, buffer.address(), buffer.len(), after)
+    }
+}
+
+/// Every call of the driver that a read makes fails once, by every route; each is told by its name, nothing is left
+/// behind, and the next read works.
 #[test]
 fn any_call_may_fail() {
-    const CALLS: [&str; 12] = [
+    const CALLS: [&str; 16] = [
         "cuCtxGetCurrent",
         "cuCtxSetCurrent",
         "cuStreamCreate",
         "cuMemHostAlloc",
+        PINNING,
         "cuEventCreate",
         "cuEventRecord",
         "cuEventSynchronize",
         "cuMemcpyHtoDAsync_v2",
         "cuStreamSynchronize",
         "cuStreamWaitEvent",
-        "cuInit",
-        "cuDevicePrimaryCtxRetain",
+        "cuMemAlloc_v2",
+        "cuMemHostRegister_v2",
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+        "cuLaunchKernel",
     ];
     on_the_double(this_test!(), |double, path| {
-        let mut failures = 0;
-        let ways = [("64KiB", true), ("4MiB", true), ("4MiB", false)];
-        let all = CALLS
-            .into_iter()
-            .flat_map(|call| ways.map(|way| (call, way)));
-        for (call, (piece, registers)) in all {
-            double.writable_registration(registers);
+        let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
+        for call in CALLS {
+            let (mut met, mut told) = (0, 0);
+            for way in Way::all() {
+                for nth in 1..=6 {
+                    let (_rt, gpu, map) = way.anew(double, path);
+                    let buffer = gpu.alloc(LEN).unwrap();
+                    let read = || {
+                        let mut into = on_stream(&gpu, &buffer, &stream);
+                        map.read_with(0..LEN, &mut into, way.options)
+                    };
+                    let before = double.calls(call);
+                    double.fail(call, nth, 719);
+                    let outcome = read();
+                    met += u64::from(double.calls(call) - before >= nth);
+                    double.fail_no_more();
+                    let context = format!("{call} {nth}, {}: {outcome:?}", way.name);
+                    if let Err(error) = outcome {
+                        told += 1;
+                        let said = error.to_string();
+                        assert!(said.contains(&format!("{call} failed: ")), "{context}");
+                        assert!(said.contains(path.to_str().unwrap()), "{context}");
+                    }
+                    read().unwrap();
+                    assert!(held(&buffer) == pread(path, 0, LEN), "{context}");
+                }
+            }
+            // What cannot be registered is allocated, and what is never called cannot fail.
+            let made_up_for = call == PINNING;
+            assert!(met > 0 || call == "cuMemAlloc_v2", "{call} is never called");
+            assert_eq!(
+                told > 0,
+                met > 0 && !made_up_for,
+                "{call}: {met} failures, {told} told"
+            );
+        }
+    });
+}
+
+/// What opens a device fails once; the next time it opens.
+#[test]
+fn any_call_that_opens_a_device_may_fail() {
+    const CALLS: [&str; 5] = [
+        "cuInit",
+        "cuDeviceGetCount",
+        "cuDeviceGet",
+        "cuDevicePrimaryCtxRetain",
+        "cuMemAlloc_v2",
+    ];
+    on_the_double(this_test!(), |double, path| {
+        for call in CALLS {
+            let rt = runtime(&[]);
+            double.fail(call, 1, 719);
+            let error = rt.device(0).and_then(|gpu| gpu.alloc(100)).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains(&format!("{call} failed: ")), "{said}");
+            let mut buffer = rt.device(0).unwrap().alloc(100).unwrap();
+            rt.open(path).unwrap().read(0..100, &mut buffer).unwrap();
+            assert!(held(&buffer) == pread(path, 0, 100), "{call}");
+        }
+    });
+}
+
+/// A slice of cudarc brings errors of cudarc's calls too, which cudarc does not name.
+#[test]
+fn what_fails_in_cudarc_is_told_as_its() {
+    on_the_double(this_test!(), |double, path| {
+        let mut by_cudarc = 0;
+        for call in ["cuCtxSetCurrent", "cuEventRecord", "cuStreamWaitEvent"] {
             for nth in 1..=6 {
                 let context = CudaContext::new(0).unwrap();
                 let stream = context.new_stream().unwrap();
-                let mut slice = stream.alloc_zeros::<u8>(500_000).unwrap();
-                let rt = runtime(&[("GPUMAP_PIECE", piece), ("GPUMAP_WORKERS", "2")]);
-                let map = rt.open(path).unwrap();
+                let mut slice = stream.alloc_zeros::<u8>(LEN as usize).unwrap();
+                let map = runtime(&[("GPUMAP_WORKERS", "2")]).open(path).unwrap();
                 double.fail(call, nth, 719);
-                let outcome = map.read(0..500_000, &mut slice);
+                let outcome = map.read(0..LEN, &mut slice);
                 double.fail_no_more();
                 if let Err(error) = outcome {
-                    failures += 1;
                     let said = error.to_string();
-                    assert!(
-                        said.contains(call) || said.contains("cudarc"),
-                        "{call} {nth}: {said}"
-                    );
+                    let of_cudarc =
+                        said.contains("cudarc reports ") && said.contains("LAUNCH_FAILED");
+                    by_cudarc += u64::from(of_cudarc);
+                    let ours = said.contains(&format!("{call} failed: "));
+                    assert!(of_cudarc || ours, "{call} {nth}: {said}");
                 }
-                map.read(0..500_000, &mut slice).unwrap();
+                map.read(0..LEN, &mut slice).unwrap();
                 let got = stream.clone_dtoh(&slice).unwrap();
-                assert!(got == pread(path, 0, 500_000), "{call} {nth}");
+                assert!(got == pread(path, 0, LEN), "{call} {nth}");
             }
         }
-        assert!(failures >= CALLS.len() * 2, "only {failures} failures");
+        assert!(by_cudarc > 0);
+    });
+}
+
+fn sum(live: Live) -> u64 {
+    let here = live.contexts + live.device_memory + live.pinned_memory + live.streams;
+    here + live.events + live.registrations + live.modules + live.graphs
+}
+
+/// What fails to be let go of is left, that one thing alone; it fails no read, and none that comes after.
+#[test]
+fn what_cannot_be_let_go_of_is_left_alone() {
+    const CALLS: [&str; 7] = [
+        "cuStreamDestroy_v2",
+        "cuEventDestroy_v2",
+        "cuMemFree_v2",
+        "cuMemFreeHost",
+        "cuMemHostUnregister",
+        "cuModuleUnload",
+        "cuDevicePrimaryCtxRelease_v2",
+    ];
+    leaking(this_test!(), |double, path| {
+        // What is left lives in a context that stays.
+        let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
+        for call in CALLS {
+            let mut all = 0;
+            for way in Way::all() {
+                for nth in 1..=4 {
+                    let (before, calls) = (sum(double.live()), double.calls(call));
+                    double.fail(call, nth, 719);
+                    {
+                        let (_rt, gpu, map) = way.anew(double, path);
+                        let buffer = gpu.alloc(LEN).unwrap();
+                        let mut into = on_stream(&gpu, &buffer, &stream);
+                        map.read_with(0..LEN, &mut into, way.options).unwrap();
+                        assert!(held(&buffer) == pread(path, 0, LEN), "{call} {nth}");
+                    }
+                    double.fail_no_more();
+                    let met = u64::from(double.calls(call) - calls >= nth);
+                    let left = sum(double.live()) - before;
+                    assert_eq!(left, met, "{call} {nth}, {}", way.name);
+                    all += met;
+                }
+            }
+            assert!(all > 0, "{call} is never called");
+        }
+        std::mem::forget(stream);
+    });
+}
+
+/// Bytes that this process maps and its children do not get.
+fn mapped_for_devices() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut size, mut all) = (0, 0);
+    for line in maps.lines() {
+        if let Some(kib) = line.strip_prefix("Size:") {
+            size = kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
+        }
+        if line.starts_with("VmFlags:") && line.contains(" dc") {
+            all += size;
+        }
+    }
+    all
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// Threads of a runtime that is gone end by themselves.
+fn only(most: usize) -> bool {
+    let short = Duration::from_millis(5);
+    (0..1000).any(|_| {
+        threads() <= most || {
+            std::thread::sleep(short);
+            false
+        }
+    })
+}
+
+/// From some call on nothing works any more: that call is told, what is dropped comes back, what may be under way
+/// stays, and the host reads on.
+#[test]
+fn a_device_that_is_gone_takes_nothing_along() {
+    leaking(this_test!(), |double, path| {
+        let context = CudaContext::new(0).unwrap();
+        let stream = context.new_stream().unwrap();
+        let whole = pread(path, 0, LEN);
+        // Whatever is begun once for the process.
+        runtime(&[("GPUMAP_WORKERS", "2")]).open(path).unwrap();
+        let mut told = 0;
+        let all = [Lost::Contexts, Lost::Device].into_iter().flat_map(|lost| {
+            let ways = Way::all().into_iter();
+            ways.flat_map(move |way| (1..=60).step_by(4).map(move |nth| (lost, way.name, nth)))
+        });
+        for (lost, name, nth) in all {
+            let way = Way::all().into_iter().find(|way| way.name == name).unwrap();
+            let context_of = format!("{lost:?} at {nth}, {name}");
+            let before = (double.live(), mapped_for_devices(), threads());
+            let (rt, gpu, map) = way.anew(double, path);
+            let buffer = gpu.alloc(LEN).unwrap();
+            let mut into = on_stream(&gpu, &buffer, &stream);
+            double.lose(lost, nth, 719);
+            let outcome = map.read_with(0..LEN, &mut into, way.options);
+            if let Err(error) = outcome {
+                told += 1;
+                is_told(double, path, &error);
+                // And again, without a wait.
+                is_told(
+                    double,
+                    path,
+                    &map.read_with(0..LEN, &mut into, way.options).unwrap_err(),
+                );
+            }
+            let mut bytes = vec![0; LEN as usize];
+            map.read(0..LEN, &mut bytes).unwrap();
+            assert!(bytes == whole, "{context_of}");
+            drop((buffer, map, gpu, rt));
+            let live = double.live();
+            double.fail_no_more();
+            // What was under way is done now, into and out of memory that must be there still.
+            context.synchronize().unwrap();
+            // Pinned memory that is registered still is mapped still, and no other: four slots and what aligns them, for each lane.
+            let pinned = live.pinned_memory - before.0.pinned_memory;
+            let lanes = if way.is_registered() { pinned } else { 0 };
+            let kept = mapped_for_devices() - before.1;
+            assert_eq!(kept, lanes * 10 * MIB, "{context_of}");
+            assert!(only(before.2), "{context_of}: {} threads", threads());
+        }
+        assert!(told > 50, "{told}");
+        std::mem::forget(stream);
+    });
+}
+
+fn is_told(double: &Double, path: &Path, error: &Error) {
+    let said = error.to_string();
+    let Error::Device {
+        source: DeviceError::Call {
+            call, code: 719, ..
+        },
+        ..
+    } = error
+    else {
+        panic!("{said}");
+    };
+    assert!(
+        double.calls(call) > 0 || *call == "cuMemHostRegister_v2",
+        "{said}"
+    );
+    for part in [call, path.to_str().unwrap(), "start the program anew"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+/// An older driver lacks functions; that is an error with a next step, and the host reads on.
+#[test]
+fn a_driver_that_lacks_a_function_is_told() {
+    const FUNCTION: &str = "cuThreadExchangeStreamCaptureMode";
+    let make = || {
+        let scene = Scene::new();
+        let file = scene.file("f", 1000);
+        (scene, file)
+    };
+    in_child(this_test!(), make, |path| {
+        let _double = Double::load_without(FUNCTION).unwrap();
+        let rt = runtime(&[]);
+        for error in [rt.device(0).err(), Device::count().err()] {
+            let said = error.unwrap().to_string();
+            assert!(
+                said.contains(FUNCTION) && said.contains("CUDA 11.4"),
+                "{said}"
+            );
+        }
+        let driver = facts::driver().driver;
+        assert_eq!(driver.value, None);
+        assert!(driver.evidence.contains(FUNCTION), "{}", driver.evidence);
+        assert!(driver.mend.unwrap().contains("install a driver"));
+        let mut bytes = [0; 1000];
+        rt.open(path).unwrap().read(.., &mut bytes).unwrap();
+        assert!(bytes[..] == pread(path, 0, 1000));
     });
 }
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use fake_cuda::control::Double;
-use gpumap::{Device, DeviceSliceMut, Memory, ReadOptions, Report, Result, Route};
+use gpumap::{Device, DeviceSliceMut, Engine, Memory, ReadOptions, Report, Result, Route};
 
-use super::{held, on_a_device};
+use super::{held, on_a_device, on_the_double};
 use crate::child::this_test;
 use crate::conform::{GUARD, Place, Way, conform};
 use crate::scene::{MIB, Scene, host_routes, need, pread, runtime};
@@ -266,4 +266,58 @@ fn the_example_with_two_buffers_sees_every_byte() {
         there_is_a_gpu || without.contains("no GPU to read into: libcuda.so was not found"),
         "{without}"
     );
+}
+
+/// By staging, the host waits for slots and at the end, however many rows there are: for no row on its own.
+#[test]
+fn rows_cross_by_slots_and_not_one_by_one() {
+    const ROWS: u64 = 16_384;
+    const ROW: u64 = 4096;
+    const LANES: u64 = 4;
+    on_the_double(this_test!(), |double, path| {
+        let rt = runtime(&[("GPUMAP_WORKERS", "4"), ("GPUMAP_PIECE", "4MiB")]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let mut buffer = gpu.alloc(ROWS * ROW).unwrap();
+        // Not in order, and none beside the one before.
+        let numbers: Vec<u32> = (0..ROWS).map(|n| (n * 1_237 % 2_560) as u32).collect();
+        let start = |n: &u32| u64::from(*n) * ROW;
+        let ranges: Vec<_> = numbers.iter().map(|n| start(n)..start(n) + ROW).collect();
+        let file = std::fs::read(path).unwrap();
+        let row = |n: &u32| &file[start(n) as usize..][..ROW as usize];
+        let expected: Vec<u8> = numbers.iter().flat_map(row).copied().collect();
+        let counts = || {
+            [
+                "cuStreamSynchronize",
+                "cuMemcpyHtoDAsync_v2",
+                "cuEventSynchronize",
+            ]
+            .map(|call| double.calls(call))
+        };
+        // A slot has half of a piece.
+        let copies_most = ROWS * ROW / (2 * MIB) + LANES;
+        for route in host_routes() {
+            let named = ReadOptions::new().route(route);
+            let options = match route {
+                Route::Mapped => named.engine(Engine::Copy),
+                _ => named,
+            };
+            for by_number in [false, true] {
+                let before = counts();
+                if by_number {
+                    map.gather_rows_with(&numbers, ROW, &mut buffer, options)
+                        .unwrap();
+                } else {
+                    map.gather_with(&ranges, &mut buffer, options).unwrap();
+                }
+                let after = counts();
+                let [waits, copies, slots] = std::array::from_fn(|at| after[at] - before[at]);
+                let told =
+                    format!("{route}: {waits} waits, {copies} copies, {slots} waits for slots");
+                assert!((1..=LANES).contains(&waits), "{told}");
+                assert!(copies > 0 && copies <= copies_most, "{told}");
+                assert!(slots <= copies, "{told}");
+                assert!(held(&buffer) == expected, "{route}");
+            }
+        }
+    });
 }

@@ -1,7 +1,9 @@
 //! Destinations of cudarc, their streams and contexts.
 
-use cudarc::driver::CudaContext;
-use gpumap::{ReadOptions, Route};
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaStream, result};
+use gpumap::{DeviceBuffer, DeviceIndices, DeviceSliceMut, Engine, ReadOptions, Route};
 
 use super::{held, on_a_device, on_the_double};
 use crate::child::this_test;
@@ -48,6 +50,98 @@ fn nothing_lands_before_the_slices_own_stream_is_there() {
             map.read(7..300_007, &mut slice).unwrap();
             let got = stream.clone_dtoh(&slice).unwrap();
             assert!(got == pread(path, 7, 300_000), "seed {seed}");
+        }
+    });
+}
+
+/// Puts zeros into memory that no slice of cudarc stands for, on a stream that may be the null one.
+#[allow(unsafe_code)]
+fn zero_on(stream: &CudaStream, buffer: &DeviceBuffer) {
+    let (address, len) = (buffer.address(), buffer.len() as usize);
+    stream.context().bind_to_thread().unwrap();
+    // SAFETY: so much memory is there, and the tests wait for the stream before it is freed.
+    unsafe { result::memset_d8_async(address, 0, len, stream.cu_stream()) }.unwrap();
+}
+
+/// A stream that has a name, and the null stream.
+fn named_and_null() -> [Arc<CudaStream>; 2] {
+    let context = CudaContext::new(0).unwrap();
+    let streams = [context.new_stream().unwrap(), context.default_stream()];
+    assert!(!streams[0].cu_stream().is_null() && streams[1].cu_stream().is_null());
+    streams
+}
+
+/// The same of memory that somebody else allocated: the stream is the one that is named with it.
+#[test]
+fn nothing_lands_in_raw_memory_before_the_stream_named_with_it_is_there() {
+    on_a_device(this_test!(), |double, path| {
+        let rt = runtime(&[("GPUMAP_PIECE", "64KiB")]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let buffer = gpu.alloc(300_000).unwrap();
+        let streams = named_and_null();
+        let all = (1..=20).flat_map(|seed| streams.iter().map(move |stream| (seed, stream)));
+        for (seed, stream) in all {
+            if let Some(double) = double {
+                double.seed(seed);
+            }
+            zero_on(stream, &buffer);
+            let after = stream.cu_stream().cast();
+            // SAFETY: the buffer and the stream live to the end, and only what is on the stream touches it.
+            #[allow(unsafe_code)]
+            let mut raw =
+                unsafe { DeviceSliceMut::from_raw(&gpu, buffer.address(), buffer.len(), after) };
+            map.read(7..300_007, &mut raw).unwrap();
+            // What came too late comes now.
+            stream.synchronize().unwrap();
+            assert!(
+                held(&buffer) == pread(path, 7, 300_000),
+                "seed {seed}, {after:?}"
+            );
+        }
+    });
+}
+
+/// Numbers of rows are those that the stream named with them leaves there, whether the host or a kernel
+/// looks at them.
+#[test]
+fn raw_numbers_are_read_when_the_stream_named_with_them_is_there() {
+    on_a_device(this_test!(), |double, path| {
+        let rt = runtime(&[]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        let numbers = path.with_extension("numbers");
+        std::fs::write(&numbers, bytemuck::cast_slice::<u32, u8>(&[3, 1, 4, 1])).unwrap();
+        let numbers = rt.open(&numbers).unwrap();
+        let mut there = gpu.alloc(16).unwrap();
+        let mut rows = gpu.alloc(4_000).unwrap();
+        let by_kernel = ReadOptions::new()
+            .route(Route::Mapped)
+            .engine(Engine::Kernel);
+        let ways = [ReadOptions::new().route(Route::Buffered), by_kernel];
+        let expected = pread(path, 0, 1_000).repeat(4);
+        let streams = named_and_null();
+        for seed in 1..=20 {
+            for (stream, options) in streams
+                .iter()
+                .flat_map(|stream| ways.map(|way| (stream, way)))
+            {
+                if let Some(double) = double {
+                    double.seed(seed);
+                }
+                numbers.read(.., &mut there).unwrap();
+                zero_on(stream, &there);
+                let after = stream.cu_stream().cast();
+                // SAFETY: as above.
+                #[allow(unsafe_code)]
+                let raw =
+                    unsafe { DeviceIndices::from_raw(&gpu, there.address(), 4, false, after) };
+                map.gather_rows_with(raw, 1_000, &mut rows, options)
+                    .unwrap();
+                assert!(
+                    held(&rows) == expected,
+                    "seed {seed}, {after:?}, {options:?}"
+                );
+                stream.synchronize().unwrap();
+            }
         }
     });
 }

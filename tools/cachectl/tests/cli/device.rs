@@ -149,6 +149,34 @@ fn a_driver_that_cannot_be_loaded_is_not_told_as_none() {
     assert!(mend.contains("install the driver anew"), "{mend}");
 }
 
+/// As an older driver.
+#[test]
+fn a_driver_that_lacks_a_function_is_told() {
+    let scene = Scene::new();
+    scene.file("a", 5000);
+    let folder = scene.path("driver");
+    fs::create_dir(&folder).unwrap();
+    let older = Double::without("cuMemHostGetDevicePointer_v2").unwrap();
+    fs::write(folder.join("libcuda.so"), older).unwrap();
+    let said = say(&scene, "read a --to gpu:0").ends(2).err;
+    assert!(
+        said.contains("no function cuMemHostGetDevicePointer_v2; install a driver"),
+        "{said}"
+    );
+    let told = say(&scene, "doctor").ends(0).out;
+    let mut lines = told.lines();
+    let driver = lines.find(|line| line.trim().starts_with("driver "));
+    let driver = driver.unwrap_or_else(|| panic!("{told}"));
+    let lacks = driver.contains("no function cuMemHostGetDevicePointer_v2");
+    assert!(lacks && !driver.contains("none"), "{driver}");
+    let mend = lines.next().unwrap();
+    assert!(
+        mend.contains("install a driver of CUDA 11.4 or later"),
+        "{mend}"
+    );
+    say(&scene, "read a --to host").ends(0);
+}
+
 #[test]
 fn a_plan_is_one_for_the_device() {
     let scene = Scene::new();

@@ -2,14 +2,17 @@
 //! object, whose world is another than that of this crate linked as a library.
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
+use crate::lacking;
 use crate::reach::PAGEABLE;
 use crate::registered::{HOST_POINTERS_SERVE, READ_ONLY_REGISTRATION, WRITABLE_REGISTRATION};
-use crate::world::world;
+use crate::world::{Loss, world};
 
 /// The file that a test program finds beside itself.
 pub const FILE: &str = "libfake_cuda.so";
@@ -48,6 +51,16 @@ pub struct Live {
     pub graphs: u64,
 }
 
+/// What is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// The contexts, as after a kernel that went wrong: the driver answers still what it knows by itself, and which
+    /// context is current.
+    Contexts,
+    /// The device, or its driver: no call succeeds.
+    Device,
+}
+
 impl Double {
     /// Where the shared object lies: beside the program, or one folder up.
     #[must_use]
@@ -66,8 +79,31 @@ impl Double {
     /// Where it is not there, or cannot be loaded.
     pub fn load() -> Result<Self, String> {
         let path = Self::path().ok_or_else(|| format!("{FILE} does not lie beside the program"))?;
+        Self::open(&path)
+    }
+
+    /// The same of one that lacks a function.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); and where it never had that function.
+    pub fn load_without(function: &str) -> Result<Self, String> {
+        let bytes = Self::without(function).map_err(|error| error.to_string())?;
+        let file = lacking::in_memory(&bytes).map_err(|error| error.to_string())?;
+        Self::open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))
+    }
+
+    /// The bytes of a shared object that lacks a function, for a program that finds its driver in a folder.
+    ///
+    /// # Errors
+    /// Where the file that cargo makes is not there, or never had that function.
+    pub fn without(function: &str) -> io::Result<Vec<u8>> {
+        let path = Self::path().ok_or(io::ErrorKind::NotFound)?;
+        lacking::without(function, &path)
+    }
+
+    fn open(path: &Path) -> Result<Self, String> {
         // SAFETY: the double has no initialisers.
-        let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) };
+        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
         library
             .map(|library| Self { library })
             .map_err(|error| error.to_string())
@@ -160,7 +196,14 @@ impl Double {
         );
     }
 
-    /// Forgets what was to fail.
+    /// Makes every call fail that is the `nth` from now (from 1) or comes later, of those that `lost` takes along.
+    pub fn lose(&self, lost: Lost, nth: u64, error: i32) {
+        self.call(c"fake_cuda_lose", |set: extern "C" fn(bool, u64, c_int)| {
+            set(lost == Lost::Device, nth, error)
+        });
+    }
+
+    /// Forgets what was to fail, and has what was lost again.
     pub fn fail_no_more(&self) {
         self.call(c"fake_cuda_fail_no_more", |set: extern "C" fn()| set());
     }
@@ -277,7 +320,18 @@ unsafe extern "C" fn fake_cuda_fail(function: *const c_char, nth: u64, error: c_
 
 #[unsafe(no_mangle)]
 extern "C" fn fake_cuda_fail_no_more() {
-    world(|world| world.script.clear());
+    world(|world| {
+        world.script.clear();
+        world.lost = None;
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fake_cuda_lose(all: bool, nth: u64, error: c_int) {
+    world(|world| {
+        let from = world.all_calls + nth;
+        world.lost = Some(Loss { from, all, error });
+    });
 }
 
 #[unsafe(no_mangle)]

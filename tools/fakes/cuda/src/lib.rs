@@ -21,7 +21,8 @@
 //!   destroying a stream or unloading a module with work in flight, launching too few threads, using
 //!   memory or a stream in another context than its own, releasing a context with things living in it,
 //!   any call but `cuInit` in the child of a fork (where all of them fail).
-//! - A script makes the n-th call of a function fail.
+//! - A script makes the n-th call of a function fail, or all calls from one on, as where a device is gone.
+//! - A double can be had that lacks a function, as an older driver does (`lacking`).
 //!
 //! Sources: the CUDA driver API reference (streams, events, stream synchronization behavior, API
 //! synchronization behavior), and runs on an H200 with driver 580.
@@ -32,6 +33,7 @@ mod contexts;
 pub mod control;
 mod exports;
 mod kernels;
+mod lacking;
 mod memory;
 mod modules;
 mod pin;

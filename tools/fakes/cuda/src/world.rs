@@ -16,6 +16,25 @@ use crate::work::{Action, Op};
 
 pub(crate) type Done<T = ()> = Result<T, i32>;
 
+/// From which call on calls fail, with what; and whether all do.
+pub(crate) struct Loss {
+    pub(crate) from: u64,
+    pub(crate) all: bool,
+    pub(crate) error: i32,
+}
+
+/// What the driver answers without a context that works.
+const WITHOUT_A_CONTEXT: [&str; 8] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+];
+
 pub(crate) struct World {
     /// The process that called `cuInit`: it works in no other.
     pub(crate) initialized_in: Option<u32>,
@@ -57,7 +76,9 @@ pub(crate) struct World {
     random: u64,
     /// Function → call number (from 1) → error.
     pub(crate) script: HashMap<String, HashMap<u64, i32>>,
+    pub(crate) lost: Option<Loss>,
     pub(crate) calls: HashMap<String, u64>,
+    pub(crate) all_calls: u64,
     pub(crate) violations: Vec<String>,
 }
 
@@ -101,7 +122,9 @@ impl World {
             next_op: 1,
             random: 0x9e37_79b9_7f4a_7c15,
             script: HashMap::new(),
+            lost: None,
             calls: HashMap::new(),
+            all_calls: 0,
             violations: Vec::new(),
         }
     }
@@ -121,6 +144,14 @@ impl World {
     pub(crate) fn called(&mut self, function: &str) -> Done {
         let count = self.calls.entry(function.to_owned()).or_default();
         *count += 1;
+        self.all_calls += 1;
+        let needs_a_context = !WITHOUT_A_CONTEXT.contains(&function);
+        if let Some(lost) = &self.lost
+            && self.all_calls >= lost.from
+            && (lost.all || needs_a_context)
+        {
+            return Err(lost.error);
+        }
         let scripted = self.script.get(function);
         scripted
             .and_then(|calls| calls.get(count))
