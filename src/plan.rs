@@ -54,6 +54,9 @@ pub(crate) type Offers = [Result<Cost, Reason>; Route::ALL.len()];
 pub(crate) struct Halves<'b> {
     pub(crate) resident: Offers,
     pub(crate) absent: Offers,
+    /// What the device's kernel takes for rows whose pages are registered, where these are in neither
+    /// half; never of rows that are cut.
+    pub(crate) registered: Option<Cost>,
     pub(crate) borders: &'b Borders,
 }
 
@@ -69,6 +72,9 @@ pub struct Piece {
     /// found to be resident when it is read, where the piece's route reads past the page cache, or to be absent,
     /// where that copies out of it.
     pub otherwise: Option<Route>,
+    /// Whether rows whose pages are registered with the device when they are read are gathered out of these (`mapped`,
+    /// engine `kernel`) instead, together with the others.
+    pub registered: bool,
     /// Where the bytes lie in the destination.
     pub destination: ByteRange,
     /// Where they start in the rows of the request.
@@ -228,6 +234,7 @@ impl Choice {
             route: self.route,
             engine: self.cost.engine,
             otherwise,
+            registered: false,
             destination,
             start,
         }
@@ -238,6 +245,7 @@ impl Choice {
 struct Mixed<'b> {
     resident: Choice,
     absent: Choice,
+    registered: Option<Cost>,
     borders: &'b Borders,
 }
 
@@ -247,6 +255,7 @@ impl<'b> Mixed<'b> {
         let mixed = Self {
             resident: Choice::of(&halves.resident)?,
             absent: Choice::of(&halves.absent)?,
+            registered: halves.registered,
             borders: halves.borders,
         };
         (mixed.resident.route != mixed.absent.route).then_some(mixed)
@@ -254,7 +263,11 @@ impl<'b> Mixed<'b> {
 
     fn nanoseconds(&self) -> u64 {
         let (resident, absent) = (&self.resident.cost, &self.absent.cost);
-        resident.nanoseconds.max(absent.nanoseconds)
+        let registered = self.registered.map_or(0, |cost| cost.nanoseconds);
+        resident
+            .nanoseconds
+            .max(absent.nanoseconds)
+            .max(registered)
     }
 
     fn plan(&self, rows: Rows<'_>, bytes: u64, offers: &Offers) -> Plan {
@@ -265,11 +278,15 @@ impl<'b> Mixed<'b> {
                 Cursor::default(),
                 0..bytes,
                 absent.cost.limits,
-                |start, destination| absent.piece(start, destination, Some(resident.route)),
+                |start, destination| Piece {
+                    registered: self.registered.is_some(),
+                    ..absent.piece(start, destination, Some(resident.route))
+                },
             ),
             Borders::Between(stretches) => self.by_stretches(rows, stretches),
         };
-        let taken = [resident.route, absent.route];
+        let by_kernel = self.registered.map(|_| Route::Mapped);
+        let taken = [resident.route, absent.route, by_kernel.unwrap_or(absent.route)];
         Plan {
             pieces,
             reasons: reasons(offers, &taken, self.nanoseconds(), None, bytes),
@@ -514,6 +531,7 @@ mod tests {
             when_read in any::<bool>(),
             limits in (1u64..4_000, 1usize..600),
             costs in prop::array::uniform3(prop::array::uniform4(prop::option::of(0u64..1_000))),
+            registered in prop::option::of(0u64..1_000),
             withdrawn in 0usize..4,
         ) {
             let ranges: Vec<Range<u64>> = rows.iter().map(|(at, len)| *at..at + len).collect();
@@ -525,7 +543,9 @@ mod tests {
                 false => Borders::Between(stretches.clone()),
             };
             let [whole, resident, absent] = costs.map(|costs| offers(costs, limits));
-            let mut halves = Halves { resident, absent, borders: &borders };
+            let registered = registered.filter(|_| when_read);
+            let registered = registered.map(|nanoseconds| Cost { nanoseconds, engine: None, limits });
+            let mut halves = Halves { resident, absent, registered, borders: &borders };
             let planned = plan(rows, bytes, None, &whole, Some(&halves));
             prop_assert_eq!(&planned, &plan(rows, bytes, None, &whole, Some(&halves)));
             prop_assert_eq!(planned.is_ok(), whole.iter().any(Result::is_ok));
@@ -546,7 +566,10 @@ mod tests {
                 prop_assert!(cheapest_of(&whole, one));
                 prop_assert!(plan.pieces().iter().all(|piece| piece.route == one && piece.otherwise.is_none()));
             } else {
-                prop_assert_eq!(routes.len(), 2);
+                let by_kernel = plan.pieces().iter().any(|piece| piece.registered);
+                prop_assert_eq!(by_kernel, registered.is_some());
+                prop_assert!(!by_kernel || plan.reason(Route::Mapped).is_none());
+                prop_assert!(routes.len() == 2 || by_kernel && routes.len() == 3);
                 for piece in plan.pieces() {
                     let stretch = stretches.iter().find(|stretch| {
                         stretch.destination.intersect(piece.destination) == piece.destination
