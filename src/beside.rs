@@ -63,3 +63,103 @@ fn gather(
     let there = all_there(request.map.source(), segments);
     there.map_err(|failure| request.error(failure))
 }
+
+/// On the double of the driver, with pieces as a plan would have them.
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use std::fs::File;
+    use std::ops::Range;
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::cuda::the_double;
+    use crate::range::ByteRange;
+    use crate::request::{ReadOptions, Rows};
+    use crate::runtime::Runtime;
+    use crate::settings::Settings;
+
+    const CHUNK: u64 = 64 << 10;
+    const CHUNKS: u64 = 16;
+
+    /// Rows of 100 bytes: of the last chunk and the first in turn.
+    fn rows() -> Vec<Range<u64>> {
+        let start = |n: u64| n * 150 + if n % 2 == 0 { (CHUNKS - 1) * CHUNK } else { 0 };
+        (0..400).map(|n| start(n)..start(n) + 100).collect()
+    }
+
+    /// Gathers them with the first or the last chunk registered; `meanwhile` happens once that is known.
+    fn gather(
+        registered: u64,
+        route: Route,
+        cancelled: Option<&AtomicBool>,
+        meanwhile: impl FnOnce(&File),
+    ) -> (Result<Report>, Vec<u8>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![7; (CHUNKS * CHUNK) as usize]).unwrap();
+        let mut settings = Settings::default();
+        settings.set("GPUMAP_CHUNK", "64KiB").unwrap();
+        settings.set("GPUMAP_PIECE", "8KiB").unwrap();
+        let rt = Runtime::builder().settings(settings).build();
+        let device = rt.find_device(0).unwrap();
+        let map = rt.open(file.path()).unwrap();
+        let first = registered * CHUNK;
+        map.register(&device, first..first + CHUNK).unwrap();
+        let ranges = rows();
+        let (rows, bytes) = Rows::gather(&ranges, map.len(), Path::new("f")).unwrap();
+        let mut buffer = device.alloc(bytes).unwrap();
+        buffer.fill(1).unwrap();
+        let mut request = map.request(rows, bytes, ReadOptions::new());
+        request.cancelled = cancelled;
+        request.needs();
+        meanwhile(file.as_file());
+        let pieces = (0..bytes / 8_000).map(|at| Piece {
+            route,
+            engine: None,
+            otherwise: None,
+            registered: true,
+            destination: ByteRange::at(at * 8_000, 8_000).unwrap(),
+            start: rows.after(Cursor::default(), at * 8_000),
+        });
+        let pieces: Vec<_> = pieces.collect();
+        let mut report = Report::default();
+        let done = {
+            let to = buffer.as_slice_mut();
+            let shore = Shore::of(&request, [&to]).unwrap();
+            run(&request, &pieces, &shore, Landing::Device(to), &mut report)
+        };
+        let mut landed = vec![0; bytes as usize];
+        buffer.copy_to_host(0, &mut landed).unwrap();
+        (done.map(|()| report), landed)
+    }
+
+    #[test]
+    fn rows_by_either_way_fail_as_one_read() {
+        let double = the_double();
+        // Other tests leak on purpose.
+        let before = (double.under_way(), double.live());
+        let half = rows().len() as u64 * 50;
+        for registered in [0, CHUNKS - 1] {
+            for route in [Route::Buffered, Route::Mapped] {
+                let (done, landed) = gather(registered, route, None, |_| ());
+                let report = done.unwrap();
+                assert!(landed.iter().all(|byte| *byte == 7));
+                assert_eq!((report.bytes, &report.fallbacks[..]), (2 * half, &[][..]));
+                assert_eq!(report.engine(Engine::Kernel).unwrap().bytes, half);
+                // The last chunk is there no more: in the page cache, or in registered pages alone.
+                let cut = |file: &File| file.set_len((CHUNKS - 1) * CHUNK + 5).unwrap();
+                let (done, landed) = gather(registered, route, None, cut);
+                assert!(
+                    matches!(done, Err(Error::Truncated { row: Some(0), .. })),
+                    "{done:?}"
+                );
+                assert!(landed.iter().all(|byte| [0, 1, 7].contains(byte)));
+            }
+        }
+        let (done, landed) = gather(0, Route::Buffered, Some(&true.into()), |_| ());
+        assert!(matches!(done, Err(Error::Cancelled { .. })), "{done:?}");
+        assert!(landed.iter().all(|byte| *byte == 1));
+        assert_eq!((double.under_way(), double.live()), before);
+        assert_eq!(double.violations(), [""; 0]);
+    }
+}

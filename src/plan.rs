@@ -241,7 +241,7 @@ impl Choice {
     }
 }
 
-/// What is resident by one route, what is absent by another, at the same time.
+/// What is resident by one route, what is absent by another, what is registered by the device, at the same time.
 struct Mixed<'b> {
     resident: Choice,
     absent: Choice,
@@ -250,7 +250,7 @@ struct Mixed<'b> {
 }
 
 impl<'b> Mixed<'b> {
-    /// `None` where both would go by one route.
+    /// `None` where all would go by one route.
     fn of(halves: &Halves<'b>) -> Option<Self> {
         let mixed = Self {
             resident: Choice::of(&halves.resident)?,
@@ -258,20 +258,30 @@ impl<'b> Mixed<'b> {
             registered: halves.registered,
             borders: halves.borders,
         };
-        (mixed.resident.route != mixed.absent.route).then_some(mixed)
+        (mixed.is_apart() || mixed.registered.is_some()).then_some(mixed)
+    }
+
+    /// Whether what is resident goes another way than what is absent. Where each row is asked about that only pays to
+    /// keep what is resident from storage: by way of the page cache all go alike.
+    fn is_apart(&self) -> bool {
+        let when_read = *self.borders == Borders::WhenRead;
+        let pays = !when_read || self.past_the_cache().is_some();
+        pays && self.resident.route != self.absent.route
     }
 
     fn nanoseconds(&self) -> u64 {
-        let (resident, absent) = (&self.resident.cost, &self.absent.cost);
-        let registered = self.registered.map_or(0, |cost| cost.nanoseconds);
-        resident
-            .nanoseconds
-            .max(absent.nanoseconds)
-            .max(registered)
+        let [resident, absent] =
+            [&self.resident, &self.absent].map(|choice| choice.cost.nanoseconds);
+        let read = match self.is_apart() {
+            true => resident.max(absent),
+            false => resident.saturating_add(absent),
+        };
+        read.max(self.registered.map_or(0, |cost| cost.nanoseconds))
     }
 
     fn plan(&self, rows: Rows<'_>, bytes: u64, offers: &Offers) -> Plan {
-        let (resident, absent) = (self.resident, self.absent);
+        let absent = self.absent;
+        let resident = self.is_apart().then_some(self.resident.route);
         let pieces = match self.borders {
             Borders::WhenRead => cut(
                 rows,
@@ -280,13 +290,14 @@ impl<'b> Mixed<'b> {
                 absent.cost.limits,
                 |start, destination| Piece {
                     registered: self.registered.is_some(),
-                    ..absent.piece(start, destination, Some(resident.route))
+                    ..absent.piece(start, destination, resident)
                 },
             ),
             Borders::Between(stretches) => self.by_stretches(rows, stretches),
         };
         let by_kernel = self.registered.map(|_| Route::Mapped);
-        let taken = [resident.route, absent.route, by_kernel.unwrap_or(absent.route)];
+        let taken = [resident, by_kernel].map(|route| route.unwrap_or(absent.route));
+        let taken = [absent.route, taken[0], taken[1]];
         Plan {
             pieces,
             reasons: reasons(offers, &taken, self.nanoseconds(), None, bytes),
@@ -562,20 +573,25 @@ mod tests {
             let routes: Vec<_> =
                 Route::ALL.into_iter().filter(|route| plan.reason(*route).is_none()).collect();
             prop_assert!(plan.expected().as_nanos() <= u128::from(best(&whole)));
-            if let [one] = routes[..] {
-                prop_assert!(cheapest_of(&whole, one));
-                prop_assert!(plan.pieces().iter().all(|piece| piece.route == one && piece.otherwise.is_none()));
+            let by_kernel = plan.pieces().iter().any(|piece| piece.registered);
+            if let Some(one) = routes.first().filter(|_| routes.len() == 1 && !by_kernel) {
+                prop_assert!(cheapest_of(&whole, *one));
+                prop_assert!(plan.pieces().iter().all(|piece| piece.route == *one && piece.otherwise.is_none()));
             } else {
-                let by_kernel = plan.pieces().iter().any(|piece| piece.registered);
                 prop_assert_eq!(by_kernel, registered.is_some());
                 prop_assert!(!by_kernel || plan.reason(Route::Mapped).is_none());
-                prop_assert!(routes.len() == 2 || by_kernel && routes.len() == 3);
+                prop_assert!(routes.len() == 2 || by_kernel);
                 for piece in plan.pieces() {
                     let stretch = stretches.iter().find(|stretch| {
                         stretch.destination.intersect(piece.destination) == piece.destination
                     });
                     match (piece.otherwise, stretch) {
+                        (None, _) if when_read => {
+                            prop_assert!(by_kernel);
+                            prop_assert!(cheapest_of(&halves.absent, piece.route));
+                        }
                         (Some(resident), _) if when_read => {
+                            prop_assert_eq!(piece.route, Route::Direct);
                             prop_assert!(cheapest_of(&halves.resident, resident));
                             prop_assert!(cheapest_of(&halves.absent, piece.route));
                         }

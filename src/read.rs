@@ -131,7 +131,9 @@ impl Request<'_> {
             let pages = kept.get(at).map(|kept| kept.pages());
             pages.is_some_and(|pages| pages.intersect(*bytes) == *bytes)
         };
-        let rows = self.in_file().filter(|bytes| !kept.is_empty() && is_kept(bytes));
+        let rows = self
+            .in_file()
+            .filter(|bytes| !kept.is_empty() && is_kept(bytes));
         let extent = rows.fold(Extent::default(), |sum, row| Extent {
             bytes: sum.bytes + row.len(),
             rows: sum.rows + 1,

@@ -182,10 +182,7 @@ impl<'d> Crossing<'_, 'd> {
         let last = self.held.len().saturating_sub(count);
         let same = |(one, other)| std::sync::Arc::ptr_eq(one, other);
         let held = self.held.len() >= count
-            && self.held[last..]
-                .iter()
-                .zip(sources.registered())
-                .all(same);
+            && self.held[last..].iter().zip(sources.registered()).all(same);
         if !held {
             self.held.extend(sources.registered().cloned());
         }
@@ -336,7 +333,10 @@ mod tests {
         let absent = ByteRange::at(CHUNK + 5, 4096).unwrap();
         let mut freight = Freight::new(&sources, 10_000);
         let taken = |freight: &mut Freight<'_>, to| freight.add(absent, to).bytes;
-        assert_eq!([0, 1, 2].map(|n| taken(&mut freight, n * 4096)), [4096, 4096, 0]);
+        assert_eq!(
+            [0, 1, 2].map(|n| taken(&mut freight, n * 4096)),
+            [4096, 4096, 0]
+        );
         assert!(!freight.fits(8191) && freight.fits(8192));
         let mut alone = Freight::new(&sources, 3_000);
         let cut = alone.add(absent, 0).bytes;
