@@ -65,7 +65,8 @@ fn gather(
 }
 
 /// On the double of the driver, with pieces as a plan would have them.
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(feature = "cuda")]
+#[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::ops::Range;
@@ -84,7 +85,14 @@ mod tests {
 
     /// Rows of 100 bytes: of the last chunk and the first in turn.
     fn rows() -> Vec<Range<u64>> {
-        let start = |n: u64| n * 150 + if n % 2 == 0 { (CHUNKS - 1) * CHUNK } else { 0 };
+        let start = |n: u64| {
+            n * 150
+                + if n.is_multiple_of(2) {
+                    (CHUNKS - 1) * CHUNK
+                } else {
+                    0
+                }
+        };
         (0..400).map(|n| start(n)..start(n) + 100).collect()
     }
 
