@@ -107,6 +107,15 @@ pub(crate) struct Lane(Never);
 pub(crate) struct Crossing<'l, 'd>(Never, PhantomData<(&'l mut Lane, &'d ())>);
 
 #[derive(Debug)]
+pub(crate) struct Freight<'s>(Never, PhantomData<&'s Sources>);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) bytes: u64,
+    pub(crate) registered: bool,
+}
+
+#[derive(Debug)]
 pub(crate) struct Berth<'l>(Never, PhantomData<&'l ()>);
 
 #[derive(Debug)]
@@ -387,7 +396,30 @@ impl Lane {
     }
 }
 
+impl Freight<'_> {
+    pub(crate) fn add(&mut self, _: ByteRange, _: u64) -> Taken {
+        match self.0 {}
+    }
+
+    pub(crate) fn registered(&self) -> u64 {
+        match self.0 {}
+    }
+}
+
 impl<'d> Crossing<'_, 'd> {
+    pub(crate) fn freight<'s>(&self, _: &'s Sources) -> Freight<'s> {
+        match self.0 {}
+    }
+
+    pub(crate) fn carry_freight<E: From<DeviceError>>(
+        &mut self,
+        _: &Freight<'_>,
+        _: &DeviceSliceMut<'d>,
+        _: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        match self.0 {}
+    }
+
     pub(crate) fn slot_bytes(&self) -> u64 {
         match self.0 {}
     }

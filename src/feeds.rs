@@ -158,6 +158,7 @@ mod tests {
             route,
             engine: None,
             otherwise: None,
+            registered: false,
             destination: ByteRange::at(at, len).unwrap(),
             start: Cursor::default(),
         }

@@ -61,6 +61,7 @@
 compile_error!("gpumap runs on 64-bit little-endian Linux");
 
 mod batch;
+mod beside;
 mod both_ends;
 mod by_cufile;
 mod captured;

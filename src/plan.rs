@@ -63,6 +63,9 @@ pub(crate) type Offers = [Result<Cost, Reason>; Route::ALL.len()];
 pub(crate) struct Halves<'b> {
     pub(crate) resident: Offers,
     pub(crate) absent: Offers,
+    /// What the device's kernel takes for rows whose pages are registered, where these are in neither
+    /// half; never of rows that are cut.
+    pub(crate) registered: Option<Cost>,
     pub(crate) borders: &'b Borders,
     /// Threads that share both.
     pub(crate) workers: u64,
@@ -80,6 +83,9 @@ pub struct Piece {
     /// found to be resident when it is read, where the piece's route reads past the page cache, or to be absent,
     /// where that copies out of it.
     pub otherwise: Option<Route>,
+    /// Whether rows whose pages are registered with the device when they are read are gathered out of these (`mapped`,
+    /// engine `kernel`) instead, together with the others.
+    pub registered: bool,
     /// Where the bytes lie in the destination.
     pub destination: ByteRange,
     /// Where they start in the rows of the request.
@@ -239,30 +245,41 @@ impl Choice {
             route: self.route,
             engine: self.cost.engine,
             otherwise,
+            registered: false,
             destination,
             start,
         }
     }
 }
 
-/// What is resident by one route, what is absent by another, at the same time.
+/// What is resident by one route, what is absent by another, what is registered by the device, at the same time.
 struct Mixed<'b> {
     resident: Choice,
     absent: Choice,
+    registered: Option<Cost>,
     borders: &'b Borders,
     workers: u64,
 }
 
 impl<'b> Mixed<'b> {
-    /// `None` where both would go by one route.
+    /// `None` where all would go by one route.
     fn of(halves: &Halves<'b>) -> Option<Self> {
         let mixed = Self {
             resident: Choice::of(&halves.resident)?,
             absent: Choice::of(&halves.absent)?,
+            registered: halves.registered,
             borders: halves.borders,
             workers: halves.workers.max(1),
         };
-        (mixed.resident.route != mixed.absent.route).then_some(mixed)
+        (mixed.is_apart() || mixed.registered.is_some()).then_some(mixed)
+    }
+
+    /// Whether what is resident goes another way than what is absent. Where each row is asked about that only pays to
+    /// keep what is resident from storage: by way of the page cache all go alike.
+    fn is_apart(&self) -> bool {
+        let when_read = *self.borders == Borders::WhenRead;
+        let pays = !when_read || self.past_the_cache().is_some();
+        pays && self.resident.route != self.absent.route
     }
 
     /// The resident half was said to take all threads. Those that see to the absent half first are missing from it
@@ -273,10 +290,13 @@ impl<'b> Mixed<'b> {
         absent
             .nanoseconds
             .max(resident.nanoseconds.saturating_add(missing))
+            .max(self.registered.map_or(0, |cost| cost.nanoseconds))
     }
 
     fn in_all(&self) -> u64 {
+        let registered = self.registered.map_or(0, |cost| cost.later);
         let later = self.resident.cost.later.max(self.absent.cost.later);
+        let later = later.max(registered);
         self.nanoseconds().saturating_add(later)
     }
 
@@ -292,18 +312,24 @@ impl<'b> Mixed<'b> {
     }
 
     fn plan(&self, rows: Rows<'_>, bytes: u64, offers: &Offers) -> Plan {
-        let (resident, absent) = (self.resident, self.absent);
+        let absent = self.absent;
+        let resident = self.is_apart().then_some(self.resident.route);
         let pieces = match self.borders {
             Borders::WhenRead => cut(
                 rows,
                 Cursor::default(),
                 0..bytes,
                 absent.cost.limits,
-                |start, destination| absent.piece(start, destination, Some(resident.route)),
+                |start, destination| Piece {
+                    registered: self.registered.is_some(),
+                    ..absent.piece(start, destination, resident)
+                },
             ),
             Borders::Between(stretches) => self.by_stretches(rows, stretches),
         };
-        let taken = [resident.route, absent.route];
+        let by_kernel = self.registered.map(|_| Route::Mapped);
+        let taken = [resident, by_kernel].map(|route| route.unwrap_or(absent.route));
+        let taken = [absent.route, taken[0], taken[1]];
         Plan {
             pieces,
             reasons: reasons(offers, &taken, self.in_all(), None, bytes),
@@ -549,6 +575,7 @@ mod tests {
             when_read in any::<bool>(),
             limits in (1u64..4_000, 1usize..600),
             costs in prop::array::uniform3(prop::array::uniform4(prop::option::of(0u64..1_000))),
+            registered in prop::option::of(0u64..1_000),
             withdrawn in 0usize..4,
             workers in 1u64..20,
         ) {
@@ -561,7 +588,9 @@ mod tests {
                 false => Borders::Between(stretches.clone()),
             };
             let [whole, resident, absent] = costs.map(|costs| offers(costs, limits));
-            let mut halves = Halves { resident, absent, borders: &borders, workers };
+            let registered = registered.filter(|_| when_read);
+            let registered = registered.map(|nanoseconds| Cost { nanoseconds, later: 0, engine: None, limits });
+            let mut halves = Halves { resident, absent, registered, borders: &borders, workers };
             let planned = plan(rows, bytes, None, &whole, Some(&halves));
             prop_assert_eq!(&planned, &plan(rows, bytes, None, &whole, Some(&halves)));
             prop_assert_eq!(planned.is_ok(), whole.iter().any(Result::is_ok));
@@ -578,17 +607,25 @@ mod tests {
             let routes: Vec<_> =
                 Route::ALL.into_iter().filter(|route| plan.reason(*route).is_none()).collect();
             prop_assert!(plan.expected().as_nanos() <= u128::from(best(&whole)));
-            if let [one] = routes[..] {
-                prop_assert!(cheapest_of(&whole, one));
-                prop_assert!(plan.pieces().iter().all(|piece| piece.route == one && piece.otherwise.is_none()));
+            let by_kernel = plan.pieces().iter().any(|piece| piece.registered);
+            if let Some(one) = routes.first().filter(|_| routes.len() == 1 && !by_kernel) {
+                prop_assert!(cheapest_of(&whole, *one));
+                prop_assert!(plan.pieces().iter().all(|piece| piece.route == *one && piece.otherwise.is_none()));
             } else {
-                prop_assert_eq!(routes.len(), 2);
+                prop_assert_eq!(by_kernel, registered.is_some());
+                prop_assert!(!by_kernel || plan.reason(Route::Mapped).is_none());
+                prop_assert!(routes.len() == 2 || by_kernel);
                 for piece in plan.pieces() {
                     let stretch = stretches.iter().find(|stretch| {
                         stretch.destination.intersect(piece.destination) == piece.destination
                     });
                     match (piece.otherwise, stretch) {
+                        (None, _) if when_read => {
+                            prop_assert!(by_kernel);
+                            prop_assert!(cheapest_of(&halves.absent, piece.route));
+                        }
                         (Some(resident), _) if when_read => {
+                            prop_assert_eq!(piece.route, Route::Direct);
                             prop_assert!(cheapest_of(&halves.resident, resident));
                             prop_assert!(cheapest_of(&halves.absent, piece.route));
                         }
@@ -664,6 +701,7 @@ mod tests {
             let halves = Halves {
                 resident: offer(Route::Buffered, 60),
                 absent: offer(absent, 100),
+                registered: None,
                 borders,
                 workers,
             };

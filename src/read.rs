@@ -1,9 +1,10 @@
 //! The spine: request → facts → plan → run → report.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use crate::cuda::{Device, DeviceError, Registered, Sources};
 use crate::cufile::Cufile;
 use crate::error::{Error, Result};
 use crate::feeds::Side;
@@ -47,6 +48,10 @@ const MANY_ROWS: usize = 1024;
 const LEAST_ASKED: u64 = 1 << 20;
 const LEAST_ROWS_ASKED: u64 = 32;
 
+/// Rows whose pages are registered are gathered beside others that are read where they have such a part of the bytes;
+/// fewer are copied as well.
+const LEAST_REGISTERED_PART: u64 = 4;
+
 impl Request<'_> {
     /// The route that is named for this kind of destination: in the options, by `GPUMAP_GDS=on`, or else by
     /// `GPUMAP_ROUTE`.
@@ -78,9 +83,15 @@ impl Request<'_> {
         let Shares::Mixed { absent, borders } = self.shares.get()? else {
             return None;
         };
+        let registered = match borders {
+            Borders::WhenRead => self.registered(ask),
+            Borders::Between(_) => None,
+        };
+        let (kept, registered) = registered.unzip();
+        let Extent { bytes, rows } = kept.unwrap_or_default();
         let resident = Ask {
-            bytes: ask.bytes - absent.bytes,
-            rows: ask.rows.saturating_sub(absent.rows).max(1),
+            bytes: (ask.bytes - absent.bytes).saturating_sub(bytes),
+            rows: ask.rows.saturating_sub(absent.rows + rows).max(1),
             absent: Extent::default(),
             in_place: None,
             direct: Err(Reason::Resident),
@@ -106,15 +117,57 @@ impl Request<'_> {
         Some(Halves {
             resident,
             absent,
+            registered,
             borders,
             workers: ask.workers,
         })
     }
 
+    /// What of the rows has its pages registered, and what a device takes to gather it, where that is a share that is
+    /// worth it.
+    fn registered(&self, ask: Ask<'_>) -> Option<(Extent, Cost)> {
+        let kept = self.kept();
+        // In the order of the file.
+        let is_kept = |bytes: &ByteRange| {
+            let at = kept.partition_point(|kept| kept.pages().end() <= bytes.start());
+            let pages = kept.get(at).map(|kept| kept.pages());
+            pages.is_some_and(|pages| pages.intersect(*bytes) == *bytes)
+        };
+        let rows = self
+            .in_file()
+            .filter(|bytes| !kept.is_empty() && is_kept(bytes));
+        let extent = rows.fold(Extent::default(), |sum, row| Extent {
+            bytes: sum.bytes + row.len(),
+            rows: sum.rows + 1,
+        });
+        let cost = mapped::usable_if_registered(Ask {
+            bytes: extent.bytes,
+            rows: extent.rows,
+            ..ask
+        });
+        let worth = extent.bytes >= ask.bytes / LEAST_REGISTERED_PART;
+        cost.ok().filter(|_| worth).map(|cost| (extent, cost))
+    }
+
+    /// What is registered, and shows the file as it is, of the chunks that the rows lie in.
+    fn kept(&self) -> Vec<Arc<Registered>> {
+        let needs = self.needs().zip(self.map.mapping.as_deref());
+        needs.map_or_else(Vec::new, |((needs, seen), mapping)| {
+            self.runtime.registrations().kept(mapping, needs, seen)
+        })
+    }
+
+    /// The same for a device to gather rows out of.
+    pub(crate) fn kept_sources(&self, device: &Device) -> Result<Sources, DeviceError> {
+        let chunk_bytes = self.runtime.registrations().chunk_bytes();
+        Sources::new(device, chunk_bytes, self.kept())
+    }
+
     /// Why a device does not read in place, where it could be asked to.
     fn not_in_place(&self, ask: Ask<'_>, plan: &Plan, offers: &Offers) -> Option<Reason> {
         let piece = plan.pieces().first()?;
-        if ask.to == Memory::Host || piece.engine.is_some_and(Engine::is_in_place) {
+        let in_place = piece.registered || piece.engine.is_some_and(Engine::is_in_place);
+        if ask.to == Memory::Host || in_place {
             return None;
         }
         Some(match mapped::usable_in_place(ask) {

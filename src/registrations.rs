@@ -252,6 +252,29 @@ impl Registrations {
         missing
     }
 
+    /// What is kept of the chunks that are needed and shows the file as it was seen, in the order of the file; all of
+    /// its pages, whichever are needed.
+    pub(crate) fn kept(
+        &self,
+        mapping: &Mapping,
+        needs: &[Need],
+        seen: &Seen,
+    ) -> Vec<Arc<Registered>> {
+        let mut state = lock(&self.state);
+        state.now += 1;
+        let now = state.now;
+        let key = |need: &Need| (mapping.start_address(), need.chunk);
+        let mut find = |need| {
+            let kept = state.kept.get_mut(&key(need))?;
+            let current = kept.serves(kept.registered.pages(), seen);
+            current.then(|| {
+                kept.used = now;
+                Arc::clone(&kept.registered)
+            })
+        };
+        needs.iter().filter_map(&mut find).collect()
+    }
+
     /// The needs, each that is not kept widened to all of its chunk.
     pub(crate) fn by_whole_chunks(&self, mapping: &Mapping, needs: &[Need], seen: &Seen) -> Needs {
         let state = lock(&self.state);

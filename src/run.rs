@@ -1,16 +1,14 @@
 //! The part of the spine that moves bytes: pieces are handed to threads, and by each to its route;
 //! for device memory by way of pinned slots.
 
-use std::iter;
+use std::iter::{self, Peekable};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::by_cufile;
-use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Ready};
+use crate::cuda::{Crossing, Device, DeviceError, DeviceSliceMut, Freight, Ready, Sources};
 use crate::cufile::CufileReading;
 use crate::error::{Error, Result};
 use crate::feeds::{Crew, Feeds, Side};
-use crate::in_place;
 use crate::lock::lock;
 use crate::plan::{Piece, Plan};
 use crate::range::ByteRange;
@@ -21,6 +19,7 @@ use crate::residency::Counter;
 use crate::route::{Ask, Failure, Place, Source, buffered, direct, gds, mapped, places};
 use crate::sys::{HostSliceMut, Mapping, Moved, StorageReads};
 use crate::workers::Workers;
+use crate::{beside, by_cufile, in_place};
 
 /// Moves what was asked for, as planned.
 pub(crate) fn run(
@@ -59,15 +58,24 @@ pub(crate) fn run(
     if pieces.is_empty() {
         return Ok(());
     }
-    move_pieces(request, pieces, Way::Slots(&shore), destination, report)
+    if pieces.iter().any(|piece| piece.registered) {
+        return beside::run(request, pieces, &shore, destination, report);
+    }
+    move_pieces(
+        request,
+        pieces,
+        Way::Slots(&shore, None),
+        destination,
+        report,
+    )
 }
 
 /// How threads bring pieces into the destination.
 #[derive(Clone, Copy)]
 pub(crate) enum Way<'w> {
     Host,
-    /// To a device, by way of pinned slots.
-    Slots(&'w Shore),
+    /// To a device, by way of pinned slots; out of registered pages beside, if any.
+    Slots(&'w Shore, Option<&'w Sources>),
     /// To a device, by cuFile.
     Cufile(&'w CufileReading<'w>, &'w Shore),
 }
@@ -123,7 +131,7 @@ fn crew(request: &Request<'_>, pieces: &[Piece], way: Way<'_>, mixed: bool) -> C
     let useful = match way {
         Way::Host | Way::Cufile(..) => pieces.len(),
         // More would wait for lanes, and the read for them.
-        Way::Slots(_) => runtime.lanes_at_most().min(pieces.len()),
+        Way::Slots(..) => runtime.lanes_at_most().min(pieces.len()),
     };
     let named = request.options.workers;
     if mixed {
@@ -214,7 +222,7 @@ impl<'d> Run<'_, 'd> {
         let sides = self.crew.order(turn);
         match self.way {
             Way::Host => self.move_pieces(sides),
-            Way::Slots(shore) => self.cross(shore, sides),
+            Way::Slots(shore, _) => self.cross(shore, sides),
             Way::Cufile(reading, shore) => {
                 let device = &shore.device;
                 for side in sides {
@@ -270,7 +278,13 @@ impl<'d> Run<'_, 'd> {
         let mut lane = self.request.runtime.lane(&shore.device)?;
         let mut crossing = lane.begin(&shore.ready)?;
         while let Some((piece, destination)) = self.next_piece(sides) {
-            if let Err((at, failure)) = self.carry_piece(piece, destination, &mut crossing) {
+            let carried = match (self.way, destination) {
+                (Way::Slots(_, Some(sources)), Landing::Device(to)) if piece.registered => {
+                    self.carry_rows(piece, sources, to, &mut crossing)
+                }
+                (_, destination) => self.carry_piece(piece, destination, &mut crossing),
+            };
+            if let Err((at, failure)) = carried {
                 self.fail(at, failure);
             }
         }
@@ -299,6 +313,69 @@ impl<'d> Run<'_, 'd> {
         Ok(())
     }
 
+    /// The same for rows of which some are registered, and the others are read into a slot: one launch puts both to
+    /// their places.
+    fn carry_rows<'c>(
+        &self,
+        piece: Piece,
+        sources: &Sources,
+        mut destination: DeviceSliceMut<'c>,
+        crossing: &mut Crossing<'_, 'c>,
+    ) -> Result<(), (u64, Failure)> {
+        let mut rest = self.segments(&piece).peekable();
+        let mut at = piece.destination.start();
+        while rest.peek().is_some() {
+            let mut freight = crossing.freight(sources);
+            let mut read = Vec::new();
+            let bytes = self.load(&mut rest, &mut freight, &mut read);
+            let to = destination.split_to(bytes);
+            let fill = |slot: &mut [u8]| {
+                let slot = HostSliceMut::new(slot);
+                self.move_segments(&piece, read.iter().copied(), slot)
+            };
+            let moved = Moved {
+                bytes: freight.registered(),
+                ops: 1,
+            };
+            let carried = match moved.bytes {
+                0 => crossing.carry(&[to], fill),
+                _ => crossing.carry_freight(&freight, &to, fill),
+            };
+            carried.map_err(|failure| (at, failure))?;
+            if moved.bytes > 0 {
+                self.moved(Route::Mapped, moved, Some(Engine::Kernel));
+            }
+            at += bytes;
+        }
+        Ok(())
+    }
+
+    /// Takes as many rows as go together, those to be read into `read`; their bytes.
+    fn load(
+        &self,
+        rest: &mut Peekable<impl Iterator<Item = Segment>>,
+        freight: &mut Freight<'_>,
+        read: &mut Vec<Segment>,
+    ) -> u64 {
+        let source = self.request.map.source();
+        let mut bytes = 0;
+        while let Some(segment) = rest.peek_mut() {
+            let taken = freight.add(source.in_file(*segment), bytes);
+            if taken.bytes == 0 {
+                break;
+            }
+            bytes += taken.bytes;
+            let front = segment.split_to(taken.bytes);
+            if !taken.registered {
+                read.push(front);
+            }
+            if segment.source.is_empty() {
+                rest.next();
+            }
+        }
+        bytes
+    }
+
     /// The next piece of the first side that has any.
     fn next_piece(&self, sides: &[Side]) -> Option<(Piece, Landing<'d>)> {
         let mut feeds = lock(&self.feeds);
@@ -313,24 +390,36 @@ impl<'d> Run<'_, 'd> {
     }
 
     fn move_piece(&self, piece: &Piece, destination: HostSliceMut<'_>) -> Result<(), Failure> {
+        self.move_segments(piece, self.segments(piece), destination)
+    }
+
+    /// Moves segments of a piece, or all.
+    fn move_segments(
+        &self,
+        piece: &Piece,
+        segments: impl Iterator<Item = Segment> + Clone,
+        destination: HostSliceMut<'_>,
+    ) -> Result<(), Failure> {
         if let Some(other) = piece.otherwise {
-            return match Side::of(piece.route) {
-                Side::Cache => self.move_apart(piece, (piece.route, other), destination),
-                Side::Storage => self.move_apart(piece, (other, piece.route), destination),
+            let routes = match Side::of(piece.route) {
+                Side::Cache => (piece.route, other),
+                Side::Storage => (other, piece.route),
             };
+            return self.move_apart(piece, routes, segments, destination);
         }
         let mut moved = Moved::default();
-        let done = self.take_route(piece, destination, &mut moved);
+        let done = self.take_route(piece, segments, destination, &mut moved);
         self.moved(piece.route, moved, *done.as_ref().unwrap_or(&piece.engine));
         done.map(drop)
     }
 
-    /// Moves a piece as what it means is found: what is resident is copied at once by one route, all else is read from
+    /// Moves segments as they are found: what is resident is copied at once by one route, all else is read from
     /// storage together by the other.
     fn move_apart(
         &self,
         piece: &Piece,
         (copies, reads): (Route, Route),
+        segments: impl Iterator<Item = Segment>,
         destination: HostSliceMut<'_>,
     ) -> Result<(), Failure> {
         let source = self.request.map.source();
@@ -338,7 +427,7 @@ impl<'d> Run<'_, 'd> {
         let counter = opened.as_ref().map(Counter::new);
         let mut moved = Moved::default();
         let mut absent = Vec::new();
-        for place in places(source, self.segments(piece), destination) {
+        for place in places(source, segments, destination) {
             if self.request.is_resident(counter.as_ref(), place.segment) {
                 self.copy(copies, iter::once(place.segment), place.into, &mut moved)?;
             } else {
@@ -396,15 +485,15 @@ impl<'d> Run<'_, 'd> {
         lock(&self.outcome).report.add(route, used);
     }
 
-    /// Moves a piece; the engine that did it, where the route has several.
+    /// Moves segments of a piece; the engine that did it, where the route has several.
     fn take_route(
         &self,
         piece: &Piece,
+        segments: impl Iterator<Item = Segment> + Clone,
         destination: HostSliceMut<'_>,
         moved: &mut Moved,
     ) -> Result<Option<Engine>, Failure> {
         let source = self.request.map.source();
-        let segments = self.segments(piece);
         match piece.route {
             Route::Direct => {
                 let places = places(source, segments, destination);

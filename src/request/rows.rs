@@ -150,6 +150,19 @@ pub(crate) struct Segment {
     pub(crate) source: ByteRange,
 }
 
+impl Segment {
+    /// Takes the first `len` bytes off the front.
+    pub(crate) fn split_to(&mut self, len: u64) -> Self {
+        let middle = self.source.start() + len.min(self.source.len());
+        let front = ByteRange::new(self.source.start(), middle).unwrap_or_default();
+        self.source = ByteRange::new(middle, self.source.end()).unwrap_or_default();
+        Self {
+            source: front,
+            ..*self
+        }
+    }
+}
+
 impl<'r> Rows<'r> {
     /// Checks every row against the length of the map; gives the rows and the sum of lengths.
     pub(crate) fn gather(rows: &'r [Range<u64>], map_len: u64, path: &Path) -> Result<(Self, u64)> {

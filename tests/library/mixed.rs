@@ -262,6 +262,26 @@ fn the_cache_is_filled_for_reads_that_are_said_to_come() {
 }
 
 #[test]
+fn the_cache_is_filled_by_rows_too() {
+    let (_scene, path) = scene();
+    let map = runtime(&[]).open(&path).unwrap();
+    let rows: Vec<_> = (0..LEN / PAGE)
+        .map(|at| at * PAGE..(at + 1) * PAGE)
+        .collect();
+    let expected = pread(&path, 0, LEN);
+    with_resident(&path, &first_half(), || {
+        let mut bytes = vec![0xa5; expected.len()];
+        let options = ReadOptions::new().cache(Cache::Fill);
+        let report = map.gather_with(&rows, &mut bytes, options).unwrap();
+        assert!(bytes == expected);
+        assert_eq!(report.engine(Engine::IoUring), None, "{report:?}");
+        let now = gpumap::residency::of(path.as_path()).unwrap();
+        let found = report.reason(Route::Direct) == Some(Reason::FillsNothing);
+        found && now.is_warm()
+    });
+}
+
+#[test]
 fn a_named_route_takes_all_of_it() {
     let (_scene, path) = scene();
     for route in host_routes() {

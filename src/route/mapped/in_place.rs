@@ -14,6 +14,7 @@ use crate::range::ByteRange;
 use crate::registrations::{Missing, Need, Obtained, Registrations, Seen};
 use crate::report::{Engine, Hindrance, Reason};
 use crate::request::{Cursor, Rows, Segment};
+use crate::shares::Extent;
 use crate::sys::{Mapping, Moved};
 
 /// What stands for or against reading in place.
@@ -102,6 +103,20 @@ pub(super) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
         later: 0,
         engine: Some(engine),
         limits: Limits::NONE,
+    })
+}
+
+/// The same for rows that a kernel gathers out of pages that are registered already.
+pub(super) fn usable_if_registered(ask: Ask<'_>) -> Result<Cost, Reason> {
+    let in_place = ask.in_place.ok_or(Reason::HostDestination)?;
+    in_place.missing?;
+    usable(Ask {
+        in_place: Some(InPlace {
+            missing: Ok(Missing::default()),
+        }),
+        absent: Extent::default(),
+        engine: Some(Engine::Kernel),
+        ..ask
     })
 }
 

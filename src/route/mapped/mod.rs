@@ -37,6 +37,12 @@ pub(crate) fn usable_in_place(ask: Ask<'_>) -> Result<Cost, Reason> {
     in_place::usable(ask)
 }
 
+/// By a device's kernel, out of pages that are registered, all of them.
+pub(crate) fn usable_if_registered(ask: Ask<'_>) -> Result<Cost, Reason> {
+    shown(ask)?;
+    in_place::usable_if_registered(ask)
+}
+
 /// By the engine that is always there, as far as the system allows it.
 pub(crate) fn usable_by_copy(facts: &Facts, ask: Ask<'_>) -> Result<Cost, Reason> {
     shown(ask)?;

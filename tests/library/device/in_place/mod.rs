@@ -1,5 +1,6 @@
 //! What a device reads in place: registered pages of a mapped file, by the copy engine and by the kernel.
 
+mod beside;
 mod both_ends;
 mod bounds;
 mod engines;
