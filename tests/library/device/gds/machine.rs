@@ -18,8 +18,7 @@ const DISK: &str = "/sys/devices/pci0000:00/0000:00:02.0/nvme/nvme0/nvme0n1";
 #[must_use]
 pub(super) fn on_a_machine(path: &Path) -> Option<()> {
     own_proc(path.parent().unwrap(), true)?;
-    let device = path.metadata().unwrap().dev();
-    let numbers = format!("{}:{}", major(device), minor(device));
+    let numbers = numbers(path);
     let block = Path::new("/sys/dev/block").join(&numbers);
     need("fs", fs::metadata(&block))?;
     mounted("tmpfs", Path::new("/sys"), "")?;
@@ -28,9 +27,24 @@ pub(super) fn on_a_machine(path: &Path) -> Option<()> {
     symlink(DISK, block).unwrap();
     mounted("tmpfs", Path::new("/run"), "")?;
     let usage = "E:ID_FS_TYPE=ext4\nE:ID_FS_USAGE=filesystem\n";
-    put(&format!("/run/udev/data/b{numbers}"), usage);
+    put(&entry(path), usage);
     // What the machine's own file says of cuFile is not wanted.
     mounted("tmpfs", Path::new("/etc"), "")
+}
+
+/// udev knows the disk no more.
+pub(super) fn without_an_entry(path: &Path) {
+    fs::remove_file(entry(path)).unwrap();
+}
+
+fn entry(path: &Path) -> String {
+    format!("/run/udev/data/b{}", numbers(path))
+}
+
+/// Of the disk on which a file lies.
+fn numbers(path: &Path) -> String {
+    let device = path.metadata().unwrap().dev();
+    format!("{}:{}", major(device), minor(device))
 }
 
 /// As if nvidia-fs were loaded and served that disk from now on.

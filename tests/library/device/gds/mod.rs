@@ -6,6 +6,7 @@ mod by_conformance;
 mod counters;
 mod faults;
 mod halves;
+mod installed;
 mod lives;
 mod machine;
 mod parameters;
