@@ -7,6 +7,7 @@ mod device;
 mod doctor;
 mod ends;
 mod evict;
+mod gpu_run;
 mod load;
 mod memory;
 mod names;
