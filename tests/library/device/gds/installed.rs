@@ -61,7 +61,7 @@ fn is_installed(settings: &[(&str, &str)]) -> bool {
             CufileError::NoLibrary { .. } | CufileError::Hazard(_) => Err(source),
             other => panic!("{other}"),
         },
-        opened => Ok(drop(opened.unwrap())),
+        opened => Ok(opened.unwrap()),
     };
     need("cufile", had).is_some()
 }

@@ -66,22 +66,17 @@ fn guarded(len: usize) -> *mut c_void {
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
-    // SAFETY: maps memory at a place of the kernel's choice, and protects the end of that.
+    let page = PAGE as usize;
+    // SAFETY: maps memory at a place of the kernel's choice.
     #[allow(unsafe_code)]
-    unsafe {
-        let start = libc::mmap(
-            std::ptr::null_mut(),
-            pages + PAGE as usize,
-            rights,
-            kind,
-            -1,
-            0,
-        );
-        assert_ne!(start, libc::MAP_FAILED);
-        let guard = start.byte_add(pages);
-        assert_eq!(libc::mprotect(guard, PAGE as usize, libc::PROT_NONE), 0);
-        guard.byte_sub(len)
-    }
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), pages + page, rights, kind, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    let guard = start.wrapping_byte_add(pages);
+    // SAFETY: the end of what was mapped just now, which nobody uses.
+    #[allow(unsafe_code)]
+    let done = unsafe { libc::mprotect(guard, page, libc::PROT_NONE) };
+    assert_eq!(done, 0);
+    guard.wrapping_byte_sub(len)
 }
 
 /// A process is ended by SIGSEGV where its places for statistics are those of 1.15, and those of the library larger.
