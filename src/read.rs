@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::cuda::{Device, DeviceError, Registered, Sources};
 use crate::cufile::Cufile;
 use crate::error::{Error, Result};
+use crate::facts::GdsPath;
 use crate::feeds::Side;
 use crate::mmap::Mapped;
 use crate::plan::{self, Cost, Halves, Offers, Plan};
@@ -332,16 +333,16 @@ impl Request<'_> {
         to: Memory,
         absent: Extent,
     ) -> Result<Result<Tasks, Reason>> {
-        if to == Memory::Host {
+        let Memory::Device(ordinal) = to else {
             return Ok(Err(Reason::HostDestination));
-        }
+        };
         let settings = self.runtime.settings();
         if settings.gds() == Gds::Off {
             return Ok(Err(Reason::GdsOff));
         }
         let version = match named {
             Some(Route::Gds) => Some(self.cufile()?.version()),
-            _ => match self.gds_not_worth(named, absent) {
+            _ => match self.gds_not_worth(named, ordinal, absent) {
                 Err(reason) => return Ok(Err(reason)),
                 Ok(()) => None,
             },
@@ -359,16 +360,32 @@ impl Request<'_> {
         }))
     }
 
-    /// Why nobody would take cuFile unasked.
-    fn gds_not_worth(&self, named: Option<Route>, absent: Extent) -> Result<(), Reason> {
+    /// Why nobody would take cuFile unasked: the cheapest to find out comes first.
+    fn gds_not_worth(
+        &self,
+        named: Option<Route>,
+        ordinal: usize,
+        absent: Extent,
+    ) -> Result<(), Reason> {
         let least = self.runtime.settings().gds_threshold();
         if named.is_none() && self.bytes / (self.rows.count() as u64).max(1) < least {
             return Err(Reason::BelowThreshold { least });
         }
-        if named.is_none() && !self.runtime.facts().nvidia_fs() {
-            return Err(Reason::NotAccelerated);
+        self.past_the_cache(Route::Gds, named, absent)?;
+        let path = self.gds_path(ordinal);
+        if !path.is_some_and(GdsPath::is_accelerated) {
+            return Err(Reason::NotAccelerated { path });
         }
-        self.past_the_cache(Route::Gds, named, absent)
+        match gds::are_aligned(self.in_file()) {
+            true => Ok(()),
+            false => Err(Reason::Unaligned),
+        }
+    }
+
+    fn gds_path(&self, ordinal: usize) -> Option<GdsPath> {
+        let device = self.runtime.find_device(ordinal).ok()?;
+        let facts = self.runtime.facts();
+        facts.gds_path(&self.map.opened()?, &device)
     }
 
     /// cuFile, with its driver open; the error names the file.

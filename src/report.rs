@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cuda::DeviceError;
 use crate::cufile::{CufileError, CufileReads};
-use crate::facts::GdsHazard;
+use crate::facts::{GdsHazard, GdsPath};
 use crate::request::Route;
 
 /// The way a route moved the bytes, where it has several.
@@ -66,7 +66,13 @@ pub enum Reason {
     Gds(GdsHazard),
     /// No read by cuFile would be accelerated here, as far as can be told beforehand; so it is taken only where it
     /// is named.
-    NotAccelerated,
+    NotAccelerated {
+        /// Which way they would go; `None` where that is unknown.
+        path: Option<GdsPath>,
+    },
+    /// A row begins within a block of 4096 bytes of the file, or one ends so and others follow: cuFile splits such
+    /// reads. So it is taken only where it is named.
+    Unaligned,
     /// The rows are too short, on average, for one call of cuFile each.
     BelowThreshold {
         /// The setting `GPUMAP_GDS_THRESHOLD`.
@@ -151,9 +157,17 @@ impl std::fmt::Display for Reason {
             }
             Self::GdsOff => f.write_str("cuFile is switched off (GPUMAP_GDS=off)"),
             Self::Gds(hazard) => hazard.fmt(f),
-            Self::NotAccelerated => f.write_str(
-                "cuFile's reads would not be accelerated, as far as can be told beforehand: nvidia-fs is not \
-                 loaded; so it is taken only where it is named, or GPUMAP_GDS=on",
+            Self::NotAccelerated { path } => {
+                let path = path.map_or("unknown".to_owned(), |path| path.to_string());
+                write!(
+                    f,
+                    "cuFile's reads would not be accelerated, as far as can be told beforehand (their way: {path}; \
+                     cachectl doctor says why); so it is taken only where it is named, or GPUMAP_GDS=on"
+                )
+            }
+            Self::Unaligned => f.write_str(
+                "rows begin or end within blocks of 4096 bytes, so that cuFile splits them; so it is taken only where \
+                 it is named, or GPUMAP_GDS=on",
             ),
             Self::BelowThreshold { least } => write!(
                 f,

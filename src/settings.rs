@@ -209,7 +209,7 @@ pub static KEYS: [Key; 18] = [
         name: "GPUMAP_CUFILE",
         default: "auto",
         unit: "path",
-        accepted: "auto (libcufile.so.0, then libcufile.so, as the loader finds them) or a file",
+        accepted: "auto (libcufile.so.0, then libcufile.so, as the loader finds them, then in CUDA toolkits) or a file",
         doc: "the library of GPUDirect Storage",
         store: |s, text| {
             s.cufile = match text {

@@ -48,6 +48,14 @@ pub(crate) use sources::Sources;
 pub(crate) use stream::Ready;
 pub(crate) use uses::Uses;
 
+/// The double, or the driver itself where `GPUMAP_TEST_DRIVER=real` asks for it: for tests in modules that are named
+/// `any_driver`.
+#[cfg(test)]
+pub(crate) fn any_driver() -> Option<TheDouble> {
+    let real = std::env::var("GPUMAP_TEST_DRIVER").is_ok_and(|wanted| wanted == "real");
+    (!real).then(the_double)
+}
+
 /// The double of the driver, for one test at a time: it is one for the whole process.
 #[cfg(test)]
 pub(crate) fn the_double() -> TheDouble {

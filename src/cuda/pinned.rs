@@ -253,31 +253,50 @@ mod tests {
         unsafe { device.driver().host_unregister(start.cast_mut().cast()) }.unwrap();
     }
 
-    /// Where it was the child has memory of its own by then.
-    #[test]
-    fn a_child_of_a_fork_keeps_what_lies_there() {
-        let _double = crate::cuda::the_double();
-        let device = Device::open(0).unwrap();
-        let buffer = PinnedBuffer::new(&device, LEN).unwrap();
-        let start = buffer.start();
-        // SAFETY: the child asks about memory, maps some, and ends.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let had = is_mapped(start);
-            let (rights, kind) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            let fixed = kind | libc::MAP_FIXED_NOREPLACE;
-            let at = start.cast_mut().cast();
-            // SAFETY: takes no place that is taken.
-            let own = unsafe { libc::mmap(at, 4096, rights, fixed, -1, 0) };
-            drop(buffer);
-            let good = !had && own == at && is_mapped(start);
-            // SAFETY: ends the process at once.
-            unsafe { libc::_exit(i32::from(!good)) };
+    mod any_driver {
+        use super::*;
+
+        /// Where it was the child has memory of its own by then.
+        #[test]
+        fn a_child_of_a_fork_keeps_what_lies_there() {
+            let _driver = crate::cuda::any_driver();
+            let device = Device::open(0).unwrap();
+            let buffer = PinnedBuffer::new(&device, LEN).unwrap();
+            let start = buffer.start();
+            // SAFETY: the child asks about memory, maps some, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let had = is_mapped(start);
+                let (rights, kind) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                let fixed = kind | libc::MAP_FIXED_NOREPLACE;
+                let at = start.cast_mut().cast();
+                // SAFETY: takes no place that is taken.
+                let own = unsafe { libc::mmap(at, 4096, rights, fixed, -1, 0) };
+                drop(buffer);
+                let good = !had && own == at && is_mapped(start);
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(i32::from(!good)) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child of this process.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            assert_eq!((waited, status), (child, 0));
+            assert!(is_mapped(start));
         }
-        let mut status = 0;
-        // SAFETY: waits for the child of this process.
-        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-        assert_eq!((waited, status), (child, 0));
-        assert!(is_mapped(start));
+
+        #[test]
+        fn parts_are_written_apart_and_the_last_takes_the_memory_along() {
+            let _driver = crate::cuda::any_driver();
+            let device = Device::open(0).unwrap();
+            let mut rest = PinnedBuffer::new(&device, LEN).unwrap();
+            let mut first = rest.split_to(4096);
+            first.as_mut_slice().fill(1);
+            rest.as_mut_slice().fill(2);
+            assert_eq!(first.as_mut_slice(), [1; 4096]);
+            let start = first.start();
+            drop(first);
+            assert!(is_mapped(start));
+            drop(rest);
+        }
     }
 }

@@ -21,6 +21,8 @@ mod proof;
 mod properties;
 mod statistics;
 mod symbols;
+#[cfg(feature = "cuda")]
+mod toolkit;
 
 use std::sync::Arc;
 

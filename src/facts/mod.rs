@@ -37,6 +37,7 @@ mod storage;
 mod tree;
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::cuda::Device;
@@ -157,7 +158,7 @@ pub(crate) struct Facts {
     places: Mutex<HashMap<Mount, Arc<Place>>>,
     /// By the same.
     gds_places: gds::SafePlaces,
-    nvidia_fs: OnceLock<bool>,
+    gds_paths: gds::KeptPaths,
 }
 
 impl Facts {
@@ -213,8 +214,8 @@ impl Facts {
     }
 }
 
-/// Keeps what was found out about a mount.
-fn keep<T>(about: &Mutex<HashMap<Mount, T>>, mount: Mount, found: T) {
+/// Keeps what was found out about a mount, or about one and something else.
+fn keep<K: Eq + Hash, T>(about: &Mutex<HashMap<K, T>>, mount: K, found: T) {
     let mut known = lock(about);
     if known.len() >= MOST_MOUNTS {
         known.clear();

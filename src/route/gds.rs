@@ -45,6 +45,16 @@ pub(crate) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
     })
 }
 
+/// Whether rows begin and end at blocks, in the file and so where they land. Where the last one ends, nothing follows.
+pub(crate) fn are_aligned(mut rows: impl Iterator<Item = ByteRange>) -> bool {
+    let mut end = 0;
+    rows.all(|row| {
+        let aligned = end % BLOCK == 0 && row.start() % BLOCK == 0;
+        end = row.end();
+        aligned
+    })
+}
+
 /// Reads the segments of a piece, end to end, into the destination, whose stream was waited for.
 pub(crate) fn run(
     Means { reading, device }: Means<'_>,
@@ -84,6 +94,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn rows_are_aligned_where_each_begins_at_a_block_and_all_but_the_last_end_at_one() {
+        let aligned = |rows: &[(u64, u64)]| {
+            are_aligned(
+                rows.iter()
+                    .map(|&(at, len)| ByteRange::at(at, len).unwrap()),
+            )
+        };
+        assert!(aligned(&[]) && aligned(&[(4096, 4096), (0, 100)]));
+        for rows in [
+            &[(1, 4096)][..],
+            &[(0, 100), (4096, 4096)],
+            &[(0, 4096), (100, 1)],
+        ] {
+            assert!(!aligned(rows), "{rows:?}");
+        }
+    }
 
     proptest! {
         #[test]

@@ -37,6 +37,13 @@ fn asked(test: &str) -> Option<PathBuf> {
     }
 }
 
+/// The name of the test that runs, as far as is known. In a child it runs on the main thread.
+pub(crate) fn test_name() -> String {
+    let thread = std::thread::current();
+    let by_thread = || thread.name().unwrap_or("a thread of a test").to_owned();
+    std::env::var(NAME).unwrap_or_else(|_| by_thread())
+}
+
 fn start(test: &str, file: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])

@@ -1,6 +1,6 @@
 //! The library as its users see it, tried on real files.
 //!
-//! A test that needs what a machine may lack prints `skipped: …` there. The variable
+//! A test that needs what a machine may lack prints `skipped: NAME: …` there. The variable
 //! `GPUMAP_TEST_REQUIRE` (a list of `fs`, `seccomp`, `owner`, `images`, `cgroup`, `double`, `examples`)
 //! turns such a skip into a failure.
 

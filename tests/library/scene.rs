@@ -182,7 +182,10 @@ pub(crate) fn need<T, E: std::fmt::Display>(what: &str, had: Result<T, E>) -> Op
         Err(why) => {
             let required = required.split(',').any(|name| name.trim() == what);
             assert!(!required, "{what} is required, and not to be had: {why}");
-            say(&format!("skipped: {what}: {why}"));
+            say(&format!(
+                "skipped: {}: {what}: {why}",
+                crate::child::test_name()
+            ));
             None
         }
     }

@@ -13,6 +13,6 @@ pub use hazard::GdsHazard;
 pub(super) use hazard::{SafePlaces, in_every_version, safe};
 pub use iommu::Iommu;
 pub use path::GdsPath;
-pub(super) use path::path;
+pub(super) use path::{KeptPaths, path};
 pub use setup::GdsFacts;
 pub(super) use setup::of;

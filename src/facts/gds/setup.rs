@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use super::acs;
 use super::config::Config;
 use super::iommu::{Iommu, iommu};
+use crate::facts::Fact;
 use crate::facts::fact::facts;
 use crate::facts::tree::Tree;
-use crate::facts::{Fact, Facts};
 
 const VERSION: &str = "/proc/driver/nvidia-fs/version";
 const SERVED: &str = "/proc/driver/nvidia-fs/modules";
 const STATS: &str = "/proc/driver/nvidia-fs/stats";
-const MODULES: &str = "/proc/modules";
 const CGROUP: &str = "/proc/self/cgroup";
 const MULTIPATH: &str = "/sys/module/nvme_core/parameters/multipath";
 
@@ -95,18 +94,6 @@ fn counts(tree: &Tree) -> Fact<bool> {
         "have it count (echo 1 > /sys/module/nvidia_fs/parameters/rw_stats_enabled, root): cuFile before 1.15 does not \
          tell by itself who carried a read",
     )
-}
-
-impl Facts {
-    /// Whether nvidia-fs is loaded, which cuFile's driver looks for once, when it is opened.
-    pub(crate) fn nvidia_fs(&self) -> bool {
-        *self.nvidia_fs.get_or_init(|| is_loaded(&Tree::system()))
-    }
-}
-
-fn is_loaded(tree: &Tree) -> bool {
-    let listed = |text: String| text.lines().any(|line| line.starts_with("nvidia_fs "));
-    tree.exists(VERSION) || tree.text(MODULES).is_ok_and(listed)
 }
 
 fn nvidia_fs(tree: &Tree) -> Fact<String> {
@@ -198,23 +185,6 @@ mod tests {
             (loaded.value.as_deref(), loaded.mend),
             (Some("2.26.6"), None)
         );
-    }
-
-    #[test]
-    fn the_module_is_loaded_where_it_answers_or_is_listed() {
-        let machine = Machine::new();
-        let loaded = || is_loaded(&machine.tree());
-        assert!(!loaded());
-        machine.file(
-            "proc/modules",
-            "nvidia_fsx 1 0 - Live 0x0\nnvme 1 0 - Live 0x0\n",
-        );
-        assert!(!loaded());
-        machine.file("proc/modules", "nvidia_fs 278528 0 - Live 0x0 (OE)\n");
-        assert!(loaded());
-        let machine = Machine::new();
-        machine.file("proc/driver/nvidia-fs/version", "version: 2.26\n");
-        assert!(is_loaded(&machine.tree()));
     }
 
     #[test]

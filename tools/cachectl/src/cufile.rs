@@ -1,6 +1,6 @@
 //! What `doctor` tells of libcufile and its driver.
 
-use gpumap::{Cufile, Gds, Runtime, Settings};
+use gpumap::{Cufile, Gds, ParameterValue, Runtime, Settings};
 
 use crate::json::FactRecord;
 
@@ -57,7 +57,25 @@ fn of_driver(cufile: &Cufile) -> Vec<FactRecord> {
         }
         Err(error) => facts.push(unknown("cufile_properties", &error.to_string())),
     }
+    facts.extend(SETTINGS.map(|(name, parameter)| setting(cufile, name, parameter)));
     facts
+}
+
+/// What decides who carries reads: by our name, and by that of the driver's parameter.
+const SETTINGS: [(&str, &str); 3] = [
+    ("cufile_force_compat_mode", "FORCE_COMPAT_MODE"),
+    ("cufile_allow_compat_mode", "PROPERTIES_ALLOW_COMPAT_MODE"),
+    ("cufile_use_pci_p2pdma", "USE_PCIP2PDMA"),
+];
+
+/// As the driver has taken it, whatever the files and the environment say.
+fn setting(cufile: &Cufile, name: &str, parameter: &str) -> FactRecord {
+    let asked = format!("cuFileGetParameterBool {parameter}");
+    match cufile.parameter(parameter) {
+        Ok(ParameterValue::Bool(value)) => known(name, value, &asked),
+        Ok(other) => unknown(name, &format!("{asked}: {other:?}")),
+        Err(error) => unknown(name, &error.to_string()),
+    }
 }
 
 /// Where the loader found it.

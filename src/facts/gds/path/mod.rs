@@ -3,6 +3,7 @@
 
 mod against;
 mod carriers;
+mod kept;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,8 @@ use std::fmt;
 use super::{GdsFacts, GdsHazard};
 use crate::facts::fact::shown_as_they_are;
 use crate::facts::{DeviceFacts, Fact, FileFacts};
+
+pub(in crate::facts) use kept::KeptPaths;
 
 /// Of RAIDs by software cuFile's reads are accelerated on those of this level.
 const STRIPED: &str = "raid0";
@@ -29,6 +32,13 @@ pub enum GdsPath {
     NvidiaFs,
     /// From storage into the device by the kernel's PCI peer-to-peer transfers.
     PeerToPeer,
+}
+
+impl GdsPath {
+    /// Whether reads go past the CPU.
+    pub(crate) const fn is_accelerated(self) -> bool {
+        matches!(self, Self::NvidiaFs | Self::PeerToPeer)
+    }
 }
 
 impl fmt::Display for GdsPath {

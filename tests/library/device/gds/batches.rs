@@ -14,6 +14,13 @@ const SEGMENTS: [(u64, u64); 4] = [
     (MIB, 3 * MIB),
     (5 * MIB + 1, 4096),
 ];
+/// What cuFile is taken for unasked.
+const ALIGNED: [(u64, u64); 4] = [
+    (8192, 40_960),
+    (98_304, 4096),
+    (MIB, 3 * MIB),
+    (5 * MIB, 4097),
+];
 
 #[test]
 fn segments_in_several_places_land_by_cufile() {
@@ -51,9 +58,9 @@ fn where_cufile_fails_unasked_all_land_and_it_is_told() {
             let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
             cool(path);
             library.fail("cuFileRead", nth, Fail::Code(5011));
-            let mut buffers = SEGMENTS.map(|(_, len)| gpu.alloc(len).unwrap());
+            let mut buffers = ALIGNED.map(|(_, len)| gpu.alloc(len).unwrap());
             let mut batch = Batch::with(ReadOptions::new().workers(1));
-            for ((start, len), buffer) in SEGMENTS.into_iter().zip(&mut buffers) {
+            for ((start, len), buffer) in ALIGNED.into_iter().zip(&mut buffers) {
                 batch.add(&map, start..start + len, buffer);
             }
             let report = batch.read().unwrap();
@@ -62,7 +69,7 @@ fn where_cufile_fails_unasked_all_land_and_it_is_told() {
             for error in &report.retried {
                 assert!(matches!(error, Error::Cufile { .. }), "{error}");
             }
-            for ((start, len), buffer) in SEGMENTS.into_iter().zip(&buffers) {
+            for ((start, len), buffer) in ALIGNED.into_iter().zip(&buffers) {
                 assert!(held(buffer) == pread(path, start, len), "{nth}: {start}");
             }
         }

@@ -211,6 +211,11 @@ fn alone(test: &str, version: Version, work: impl FnOnce(&Double, &CuFile)) {
 
 /// Whether a process that does this, and ends, is aborted.
 fn aborts(work: impl FnOnce()) -> bool {
+    ended_by(work) == Some(Signal::SIGABRT)
+}
+
+/// What ends a process that does this, before its end.
+fn ended_by(work: impl FnOnce()) -> Option<Signal> {
     // SAFETY: the child of the fork calls the double and ends; no other thread of this child holds a lock
     // of the double's.
     #[allow(unsafe_code)]
@@ -221,7 +226,10 @@ fn aborts(work: impl FnOnce()) -> bool {
         }
         ForkResult::Parent { child } => {
             let ended = waitpid(child, None).unwrap();
-            matches!(ended, WaitStatus::Signaled(_, Signal::SIGABRT, _))
+            match ended {
+                WaitStatus::Signaled(_, signal, _) => Some(signal),
+                _ => None,
+            }
         }
     }
 }

@@ -4,8 +4,11 @@ use std::ffi::c_void;
 
 use fake_cufile::control::{Fail, Made, Mode, Version};
 
-use super::{Bench, CuFile, LEN, OK, Status, code, entered};
+use nix::sys::signal::Signal;
+
+use super::{Bench, CuFile, LEN, OK, Status, code, ended_by, entered};
 use crate::child::this_test;
+use crate::scene::PAGE;
 
 type Get = fn(&CuFile, *mut c_void) -> Status;
 const GETS: [Get; 3] = [
@@ -54,6 +57,56 @@ fn statistics_are_as_large_as_in_1_19() {
 #[test]
 fn statistics_are_as_large_as_in_1_20() {
     sizes(this_test!(), Version::V1_20, [624, 1136, 5112]);
+}
+
+/// A place of so many bytes, behind which nothing may be written. It stays.
+fn guarded(len: usize) -> *mut c_void {
+    let pages = len.next_multiple_of(PAGE as usize);
+    let (rights, kind) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    let page = PAGE as usize;
+    // SAFETY: maps memory at a place of the kernel's choice.
+    #[allow(unsafe_code)]
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), pages + page, rights, kind, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    let guard = start.wrapping_byte_add(pages);
+    // SAFETY: the end of what was mapped just now, which nobody uses.
+    #[allow(unsafe_code)]
+    let done = unsafe { libc::mprotect(guard, page, libc::PROT_NONE) };
+    assert_eq!(done, 0);
+    guard.wrapping_byte_sub(len)
+}
+
+/// A process is ended by SIGSEGV where its places for statistics are those of 1.15, and those of the library larger.
+fn places_of_1_15(test: &str, version: Version, ended: Option<Signal>) {
+    entered(test, Made::of(version), |bench| {
+        started(bench, 3);
+        for (get, len) in GETS.iter().zip([512, 1024, 5000]) {
+            let place = guarded(len);
+            let told = || {
+                assert_eq!(get(&bench.cufile, place), OK);
+                // SAFETY: ends the process at once; at a usual end the double aborts it, as statistics are on.
+                #[allow(unsafe_code)]
+                unsafe {
+                    libc::_exit(0)
+                }
+            };
+            assert_eq!(ended_by(told), ended, "{len}");
+        }
+        bench.ends_clean();
+    });
+}
+
+#[test]
+fn statistics_of_1_15_fit_into_places_of_that_size() {
+    places_of_1_15(this_test!(), Version::V1_15, None);
+}
+
+#[test]
+fn statistics_of_1_19_are_written_behind_places_of_1_15() {
+    places_of_1_15(this_test!(), Version::V1_19, Some(Signal::SIGSEGV));
 }
 
 /// Reads, and those by p2p, nvfs and posix, unaligned ones, failed ones, and bytes.

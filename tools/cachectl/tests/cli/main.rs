@@ -8,6 +8,7 @@ mod device;
 mod doctor;
 mod ends;
 mod evict;
+mod gpu_run;
 mod load;
 mod memory;
 mod names;

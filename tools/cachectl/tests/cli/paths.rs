@@ -369,6 +369,21 @@ fn doctor_tells_of_the_library_and_its_driver() {
     assert_eq!(value("cufile_version"), "1.15");
     assert_eq!(value("cufile_driver"), "open");
     assert_eq!(value("cufile_compat_allowed"), "true");
+    for (name, taken) in [
+        ("force_compat_mode", "false"),
+        ("allow_compat_mode", "true"),
+        ("use_pci_p2pdma", "false"),
+    ] {
+        let fact = &found[&format!("cufile_{name}")];
+        assert_eq!(fact.value.as_deref(), Some(taken), "{fact:?}");
+        assert!(fact.evidence.contains("cuFileGetParameterBool"), "{fact:?}");
+    }
+    let old = facts(&scene(Some(Made::of(Version::V1_11))), &[], "").unwrap();
+    let forced = &old["cufile_force_compat_mode"];
+    assert!(
+        forced.value.is_none() && forced.mend.as_ref().unwrap().contains("1.14"),
+        "{forced:?}"
+    );
     assert!(
         found
             .values()
@@ -386,6 +401,18 @@ fn doctor_tells_of_the_library_and_its_driver() {
             .as_ref()
             .unwrap()
             .contains("GPUMAP_CUFILE")
+    );
+    let in_a_toolkit = scene(None);
+    let toolkit = in_a_toolkit.path("toolkit");
+    let folder = toolkit.join("lib64");
+    fs::create_dir_all(&folder).unwrap();
+    made(Mode::Compat).unwrap().strict().place(&folder).unwrap();
+    let named = [("CUDA_HOME", toolkit.to_str().unwrap())];
+    let in_a_toolkit = facts(&in_a_toolkit, &named, "").unwrap();
+    let place = in_a_toolkit["libcufile"].value.as_ref();
+    assert!(
+        place.is_some_and(|it| it.ends_with("toolkit/lib64/libcufile.so.0")),
+        "{in_a_toolkit:?}"
     );
     let closed = scene(Some(Made::of(Version::V1_15).open_answers(5001)));
     let closed = facts(&closed, &[], "").unwrap();
