@@ -108,6 +108,9 @@ costs! {
     /// What is read from both ends, by one thread that registers and others that `pread`: a byte. 49.7 to 51.6 GB/s with
     /// 7 and 3 of these, in chunks of 16 MiB; with 15 it was 43 GB/s.
     both_ends_picoseconds_per_byte = 20,
+    /// The same: having pinned memory beside for the threads that `pread`, and their meeting. The first read of a
+    /// runtime makes that memory, in 3 to 8 ms; 1 GiB by 8 threads took 40 ms so and 23 ms by slots.
+    both_ends_nanoseconds = 3_000_000,
     /// cuFile: a byte on the link, beside what storage takes. Not measured where reads are accelerated: no route is
     /// faster than the link.
     gds_picoseconds_per_byte = 18,

@@ -92,7 +92,8 @@ pub(super) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
     let both = match engine {
         Engine::Dma if preaders(ask) > 0 => {
             let missing = missing.bytes.min(ask.bytes);
-            let from_both_ends = nanoseconds(missing, costs.both_ends_picoseconds_per_byte);
+            let from_both_ends = costs.both_ends_nanoseconds
+                + nanoseconds(missing, costs.both_ends_picoseconds_per_byte);
             reading.max(registering.min(from_both_ends))
         }
         Engine::Dma => reading.max(registering),
