@@ -86,6 +86,8 @@ fn into_one_place_it_is_a_gather_and_a_named_engine_reads_each_place_in_place() 
     on_a_device(this_test!(), |_, path| {
         let rt = runtime(&[]);
         let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        // Two reads beside each other would want to register the same page.
+        map.register(&gpu, ..).unwrap();
         let options = ReadOptions::new()
             .route(Route::Mapped)
             .engine(Engine::Kernel);

@@ -217,8 +217,9 @@ pub(super) fn said_by_with(example: &str, words: &[&OsStr]) -> Option<(String, S
     let example = folder.join("examples").join(example);
     let built = example.exists().then_some(example);
     let example = need("examples", built.ok_or("cargo build --examples makes them"))?;
+    let double = need("double", Double::path().ok_or("it is not built here"))?;
     let scene = Scene::new();
-    std::os::unix::fs::symlink(Double::path().unwrap(), scene.path("libcuda.so")).unwrap();
+    std::os::unix::fs::symlink(double, scene.path("libcuda.so")).unwrap();
     let said = |folder: &Path| {
         let run = Command::new(&example)
             .args(words)
