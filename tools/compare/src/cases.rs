@@ -270,6 +270,13 @@ pub(crate) static ALL: &[Case] = &[
         run: |scene, pairs, _| in_place::fresh(scene, pairs, 1, Some(Engine::Dma), Cached::InOrder),
     },
     Case {
+        name: "in-place-registering",
+        what: "4 GiB warm, registered with a device, nothing read, which a first read by one worker cannot be faster than",
+        peer: LINK,
+        target: Target::Ratio(0.72),
+        run: |scene, pairs, _| in_place::registering(scene, pairs),
+    },
+    Case {
         name: "in-place-kept-1",
         what: "4 GiB warm, in order, 1 worker, mapped by dma, pages kept registered, into device memory",
         peer: LINK,
@@ -516,6 +523,20 @@ pub(crate) static ALL: &[Case] = &[
         peer: LINK,
         target: Target::Ratio(0.85),
         run: |scene, pairs, cachectl| model::beside_link(scene, pairs, cachectl),
+    },
+    Case {
+        name: "device-pinned-64",
+        what: "2 GiB warm, in order, 16 workers, route buffered, GPUMAP_PINNED as it is unasked (128 MiB), into device memory",
+        peer: "the same with 64 MiB",
+        target: Target::Ratio(0.97),
+        run: |scene, pairs, _| device::pinned_bound(scene, pairs, "64MiB"),
+    },
+    Case {
+        name: "device-pinned-256",
+        what: "2 GiB warm, in order, 16 workers, route buffered, GPUMAP_PINNED as it is unasked (128 MiB), into device memory",
+        peer: "the same with 256 MiB",
+        target: Target::Ratio(0.97),
+        run: |scene, pairs, _| device::pinned_bound(scene, pairs, "256MiB"),
     },
     Case {
         name: "half-first",

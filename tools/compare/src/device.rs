@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice};
-use gpumap::{DeviceBuffer, Engine, ReadOptions, Route, Runtime};
+use gpumap::{DeviceBuffer, Engine, Mmap, ReadOptions, Route, Runtime, Settings};
 
 use crate::pairs::{Series, measure};
 use crate::raw;
@@ -99,6 +99,36 @@ pub(crate) fn in_order(
         },
         &mut || link.carry(BYTES),
     )
+}
+
+/// 2 GiB in order by 16 workers through as much pinned memory as a runtime has unasked, beside the same through another
+/// amount.
+pub(crate) fn pinned_bound(scene: &Scene, pairs: usize, other: &str) -> Result<Series, String> {
+    let path = scene.large()?;
+    let map = |pinned: Option<&str>| {
+        let mut settings = Settings::default();
+        let given = [
+            ("WORKERS", Some("16")),
+            ("ROUTE", Some("buffered")),
+            ("PINNED", pinned),
+        ];
+        for (key, value) in given {
+            if let Some(value) = value {
+                settings
+                    .set(&format!("GPUMAP_{key}"), value)
+                    .map_err(said)?;
+            }
+        }
+        let runtime = Runtime::builder().settings(settings).build();
+        runtime.open(path).map_err(said)
+    };
+    let [map, other] = [map(None)?, map(Some(other))?];
+    let mut memory = alloc(BYTES)?;
+    let mut read = |map: &Mmap| timed(|| map.read(0..BYTES, &mut memory).map(drop).map_err(said));
+    let read = std::cell::RefCell::new(&mut read);
+    measure(pairs, &mut || (read.borrow_mut())(&map), &mut || {
+        (read.borrow_mut())(&other)
+    })
 }
 
 /// Random rows of 4 KiB, beside as many bare threads.

@@ -99,6 +99,19 @@ pub(crate) fn fresh(
     series
 }
 
+/// Registering all of the file, and nothing else: what a read of it by one worker cannot be faster than.
+pub(crate) fn registering(scene: &Scene, pairs: usize) -> Result<Series, String> {
+    let path = scene.large()?;
+    let mut link = Link::new()?;
+    let (runtime, _) = opened(path, 1, 0)?;
+    let gpu = runtime.device(0).map_err(said)?;
+    let mut ours = || {
+        let map = runtime.open(path).map_err(said)?;
+        timed(|| map.register(&gpu, ..).map(drop).map_err(said))
+    };
+    measure(pairs, &mut ours, &mut || link.carry(LARGE))
+}
+
 /// The same out of pages that stay registered.
 pub(crate) fn kept(scene: &Scene, pairs: usize) -> Result<Series, String> {
     let map = registered(scene.large()?, 1, 0)?;
