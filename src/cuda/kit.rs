@@ -34,10 +34,13 @@ struct State {
     pinned: u64,
 }
 
-/// How much pinned memory is taken for so much: a size that the next is likely to need too.
-fn pinned_for(bytes: usize) -> usize {
-    let whole = bytes.max(4096).checked_next_power_of_two();
-    whole.unwrap_or(usize::MAX)
+/// How much pinned memory is taken for so much: a size that the next is likely to need too, and the least.
+fn pinned_for(bytes: usize) -> [usize; 2] {
+    const PAGE: usize = 4096;
+    let least = bytes.max(1).checked_next_multiple_of(PAGE);
+    let least = least.unwrap_or(usize::MAX);
+    let likely = least.checked_next_power_of_two();
+    [likely.unwrap_or(usize::MAX), least]
 }
 
 impl Kit {
@@ -45,7 +48,7 @@ impl Kit {
         let scratch = scratch.checked_next_power_of_two().unwrap_or(scratch);
         Ok(Self {
             scratch: DeviceBuffer::new(device, scratch)?,
-            pinned: PinnedBuffer::new(device, pinned_for(pinned))?,
+            pinned: PinnedBuffer::new(device, pinned)?,
         })
     }
 
@@ -104,11 +107,17 @@ impl Kits {
         found.map_or_else(|| made().or_else(retried), Ok)
     }
 
-    /// Counted before it is made, so that two threads cannot pass the bound together.
+    /// Counted before it is made, so that two threads cannot pass the bound together. What fits is not refused for
+    /// the sake of the next.
     fn make(&self, device: &Device, scratch: u64, pinned: usize) -> Result<Kit> {
-        let bytes = pinned_for(pinned) as u64;
-        lock(&self.state).count(bytes, self.most_pinned)?;
-        Kit::new(device, scratch, pinned).inspect_err(|_| lock(&self.state).pinned -= bytes)
+        let [likely, least] = pinned_for(pinned);
+        let count = |bytes: usize| {
+            let counted = lock(&self.state).count(bytes as u64, self.most_pinned);
+            counted.map(|()| bytes)
+        };
+        let bytes = count(likely).or_else(|_| count(least))?;
+        let made = Kit::new(device, scratch, bytes);
+        made.inspect_err(|_| lock(&self.state).pinned -= bytes as u64)
     }
 
     /// Nothing uses it any more.

@@ -650,3 +650,26 @@ fn pinned_memory_of_reads_under_way_is_bounded() {
         assert_eq!(rt.release_staging(), MOST);
     });
 }
+
+/// The bound need not be one of the sizes that pinned memory is taken in.
+#[test]
+fn a_read_that_fits_the_bound_of_pinned_memory_is_put() {
+    on_a_device(this_test!(), |_, path| {
+        let rt = runtime(&[("GPUMAP_PINNED", "100KiB")]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        settled(&map);
+        let [stream] = streams();
+        let put = |rows: u32| {
+            let numbers: Vec<u32> = (0..rows).collect();
+            let to = gpu.alloc(u64::from(rows) * ROW).unwrap();
+            map.gather_rows_on(&stream, &numbers, ROW, to)
+        };
+        let few = put(7).unwrap();
+        let (report, buffer) = put(20_000).unwrap().wait();
+        report.unwrap();
+        assert!(held(&buffer) == pread(path, 0, 20_000 * ROW));
+        few.wait().0.unwrap();
+        assert!(put(25_700).is_err());
+        assert_eq!(rt.release_staging(), 0);
+    });
+}
