@@ -61,6 +61,9 @@ fn gather(
     if report.engine(Engine::Kernel).is_none() {
         // Released since it was planned.
         report.not_in_place = Some(Reason::NotRegistered);
+        if report.route(Route::Mapped).is_none() {
+            report.reasons[Route::Mapped.index()] = Some(Reason::NotRegistered);
+        }
     }
     // Registered pages outlast the file that they are of.
     let segments = request.rows.segments(Cursor::default(), request.bytes);

@@ -88,13 +88,24 @@ fn check(cli: &Cli) {
     Cli::command().error(kind, wrong).exit()
 }
 
-/// A bad setting is told by every command, whether it uses it or not.
+/// A bad setting is told by every command, whether it uses it or not; but the one that makes the file of costs is not
+/// stopped by that.
 fn run(command: Command, out: &Out) -> Outcome {
     settings::tell_slips(out);
     let runtime = match (&command, Runtime::global()) {
         (_, Ok(runtime)) => runtime,
         // They are told one by one.
         (Command::Settings, Err(_)) => return settings::run(out),
+        // It makes the file of costs, and is not to be stopped by one that is bad, or not there yet.
+        (Command::Calibrate(args), Err(_)) => {
+            let (settings, errors) = gpumap::Settings::from_env_tolerant();
+            let other = errors.iter().find(|error| error.key != "GPUMAP_COSTS");
+            if let Some(error) = other {
+                out.problem(error);
+                return Outcome::Failed;
+            }
+            return calibrate::run(args, settings, out);
+        }
         (_, Err(error)) => {
             out.problem(&error);
             return Outcome::Failed;

@@ -1,8 +1,9 @@
 //! The file of costs: where it may be written, and what stands in it.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write as _};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,17 +19,19 @@ const FIRST: &str = "# What reading costs on one machine, measured by cachectl c
 /// Asked before anything is measured. Leaves nothing behind.
 pub(super) fn can_be_written(path: &Path) -> Result<(), String> {
     let shown = path.display();
-    if let Ok(there) = fs::metadata(path) {
-        return match there.is_file() && begins_as_ours(path) {
-            true => Ok(()),
-            false => Err(format!(
-                "{shown}: is there, and was not written by calibrate; name another file with --out"
-            )),
-        };
+    let there = fs::metadata(path);
+    if there.is_ok_and(|there| !there.is_file() || !begins_as_ours(path)) {
+        return Err(format!(
+            "{shown}: is there, and was not written by calibrate; name another file with --out"
+        ));
     }
-    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-    let tried = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")));
+    let tried = tempfile::tempfile_in(folder(path));
     tried.map(drop).map_err(|error| not_written(path, &error))
+}
+
+fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 fn begins_as_ours(path: &Path) -> bool {
@@ -38,8 +41,19 @@ fn begins_as_ours(path: &Path) -> bool {
     read.is_ok() && first == FIRST.as_bytes()
 }
 
+/// All of it or nothing: half a file of costs would be refused by whoever reads it.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|error| not_written(path, &error))
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let written = || {
+        let readable = Permissions::from_mode(0o666);
+        let mut file = tempfile::Builder::new()
+            .permissions(readable)
+            .tempfile_in(folder(path))?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path).map_err(|error| error.error)
+    };
+    let written: std::io::Result<File> = written();
+    written.map(drop).map_err(|error| not_written(path, &error))
 }
 
 fn not_written(path: &Path, error: &std::io::Error) -> String {

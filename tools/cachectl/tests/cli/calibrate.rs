@@ -105,11 +105,11 @@ fn what_could_not_be_measured_is_left_out_with_the_reason() {
 }
 
 #[test]
-fn a_bad_file_of_costs_ends_every_command_with_the_line() {
+fn a_bad_file_of_costs_ends_every_other_command_with_the_line() {
     let scene = Scene::new();
     scene.file("a", 5);
     fs::write(scene.path("costs"), "# mine\nspeed = 3\n").unwrap();
-    for words in ["read a", "plan a", "calibrate"] {
+    for words in ["read a", "plan a", "status a"] {
         let mut command = scene.command(words.split(' '));
         let said = answer(command.env("GPUMAP_COSTS", "costs")).ends(2);
         for part in [
@@ -124,4 +124,26 @@ fn a_bad_file_of_costs_ends_every_command_with_the_line() {
         let said = answer(command.env("GPUMAP_COSTS", "none")).ends(2);
         assert!(said.err.contains("none: stat"), "{words}: {said:?}");
     }
+}
+
+/// It makes the file that the setting names: the first time it is not there.
+#[test]
+fn the_file_that_the_setting_names_is_made_or_made_anew() {
+    let scene = Scene::new();
+    let again = || {
+        let words = "calibrate --dir . --out costs --size 1M";
+        let mut command = scene.command(words.split(' '));
+        answer(command.env("GPUMAP_COSTS", "costs")).ends(0);
+        let text = fs::read_to_string(scene.path("costs")).unwrap();
+        assert!(
+            text.contains("\nbuffered_picoseconds_per_byte = "),
+            "{text}"
+        );
+        text
+    };
+    let text = again();
+    // Its first line is still ours.
+    fs::write(scene.path("costs"), format!("{text}no_cost = 1\n")).unwrap();
+    assert!(!again().contains("no_cost"));
+    assert_eq!(fs::read_dir(scene.path("")).unwrap().count(), 1);
 }
