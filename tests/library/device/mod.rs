@@ -80,6 +80,30 @@ fn on_the_double(test: &str, work: impl FnOnce(&Double, &Path)) {
     });
 }
 
+/// A call of the driver that fails: so many calls of a function from now on.
+struct Failing<'d> {
+    double: &'d Double,
+    call: &'d str,
+    number: u64,
+}
+
+impl<'d> Failing<'d> {
+    fn from_now(double: &'d Double, call: &'d str, nth: u64) -> Self {
+        double.fail(call, nth, 719);
+        Self {
+            double,
+            call,
+            number: double.calls(call) + nth,
+        }
+    }
+
+    /// Whether the call was made. No call fails any more.
+    fn was_met(self) -> bool {
+        self.double.fail_no_more();
+        self.double.calls(self.call) >= self.number
+    }
+}
+
 fn held(buffer: &DeviceBuffer) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(buffer.len()).unwrap()];
     buffer.copy_to_host(0, &mut bytes).unwrap();
