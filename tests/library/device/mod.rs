@@ -2,6 +2,7 @@
 //! driver itself, with `GPUMAP_TEST_DRIVER=real`, where there is a GPU.
 
 mod batch;
+mod buffers;
 mod captured;
 mod cufile;
 mod faults;

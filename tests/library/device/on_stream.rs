@@ -15,7 +15,7 @@ use gpumap::{
     Refused, Report, Route,
 };
 
-use super::{held, leaking, on_a_device, on_the_double};
+use super::{Failing, held, leaking, on_a_device, on_the_double};
 use crate::child::this_test;
 use crate::scene::{MIB, Scene, pread, runtime};
 
@@ -461,11 +461,10 @@ fn any_of(calls: &[&str], double: &Double, path: &Path) {
                 let rt = runtime(&[("GPUMAP_CHUNK", "2MiB")]);
                 let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
                 let to = || gpu.alloc(expected.len() as u64).unwrap();
-                let (first, before) = (to(), double.calls(call));
-                double.fail(call, nth, 719);
+                let first = to();
+                let failing = Failing::from_now(double, call, nth);
                 let outcome = (put.put)(&map, &stream, &kept, first);
-                let met = double.calls(call) - before >= nth;
-                double.fail_no_more();
+                let met = failing.was_met();
                 let context = format!("{call} {nth}, {}: {outcome:?}", put.name);
                 match outcome {
                     Ok(reading) => {
@@ -531,6 +530,65 @@ fn the_context_may_not_be_had_for_a_moment() {
         // In a context that stays.
         std::mem::forget(CudaContext::new(0));
         any_of(&["cuCtxGetCurrent", "cuCtxSetCurrent"], double, &path);
+    });
+}
+
+/// To be told that it is done, or has failed, is no wait; what waits says which, and goes on.
+#[test]
+fn whoever_asks_about_a_read_may_meet_a_failure() {
+    const CALLS: [&str; 4] = [
+        "cuCtxGetCurrent",
+        "cuCtxSetCurrent",
+        "cuEventQuery",
+        "cuStreamWaitEvent",
+    ];
+    on_the_double(this_test!(), |double, path| {
+        let rt = runtime(&[]);
+        let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+        settled(&map);
+        let [stream, other] = streams();
+        // The kernels are loaded once.
+        let first = map.read_on(&stream, 0..10, gpu.alloc(10).unwrap());
+        first.unwrap().wait().0.unwrap();
+        rt.release_staging();
+        rt.release_registrations();
+        for call in CALLS {
+            let mut told = [0, 0];
+            for nth in 1.. {
+                let live = double.live();
+                let to = gpu.alloc(5000).unwrap();
+                let reading = map.read_on(&stream, 9..5009, to).unwrap();
+                let failing = Failing::from_now(double, call, nth);
+                let is_done = reading.is_done();
+                let asked = failing.was_met();
+                // Which context was current before is nobody's business any more.
+                assert!(is_done || !asked || nth > 1, "{call} {nth}");
+                let failing = Failing::from_now(double, call, nth);
+                let outcome = reading.before(&other);
+                let put = failing.was_met();
+                told[0] += u64::from(asked);
+                if let Err(error) = &outcome {
+                    told[1] += 1;
+                    let said = error.to_string();
+                    assert!(put && said.contains(&format!("{call} failed: ")), "{said}");
+                    assert_eq!(error.path(), Some(path));
+                }
+                reading.before(&other).unwrap();
+                let (report, buffer) = reading.wait();
+                report.unwrap();
+                assert!(held(&buffer) == pread(path, 9, 5000), "{call} {nth}");
+                drop(buffer);
+                other.synchronize().unwrap();
+                rt.release_staging();
+                rt.release_registrations();
+                assert_eq!(double.live(), live, "{call} {nth}");
+                if !asked && !put {
+                    break;
+                }
+            }
+            assert_eq!(told[0] > 0, call != "cuStreamWaitEvent", "{call}");
+            assert_eq!(told[1] > 0, call != "cuEventQuery", "{call}");
+        }
     });
 }
 
