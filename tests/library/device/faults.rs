@@ -463,7 +463,7 @@ fn a_device_that_is_gone_takes_nothing_along() {
     });
 }
 
-fn is_told(double: &Double, path: &Path, error: &Error) {
+pub(super) fn is_told(double: &Double, path: &Path, error: &Error) {
     let said = error.to_string();
     let Error::Device {
         source: DeviceError::Call {

@@ -7,6 +7,7 @@ mod captured;
 mod cufile;
 mod faults;
 mod gds;
+mod gone;
 mod in_place;
 mod lives;
 mod on_stream;
