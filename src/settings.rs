@@ -686,6 +686,8 @@ mod tests {
             ("GPUMAP_PIECE", "1"),
             ("GPUMAP_PIECE", "99999999999999999999"),
             ("GPUMAP_STAGING", "2TiB"),
+            ("GPUMAP_CHUNK", "2GiB"),
+            ("GPUMAP_CHUNK", "96KiB"),
             ("GPUMAP_GDS", "maybe"),
             ("GPUMAP_DEPTH", "0"),
             ("GPUMAP_MERGE_GAP", "17MiB"),

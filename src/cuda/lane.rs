@@ -117,13 +117,14 @@ impl Drop for Lane {
 }
 
 impl Slot {
-    /// As many as a lane has, all of whose memory is taken at once: each call of the driver for it takes long.
+    /// As many as a lane has, of so many bytes at most but for a page, all of whose memory is taken at once: each call of
+    /// the driver for it takes long.
     fn all(device: &Device, bytes: usize) -> Result<Vec<Self>> {
-        let whole_pages = bytes.next_multiple_of(page_size() as usize);
-        let mut memory = PinnedBuffer::new(device, PINNED_SLOTS * whole_pages)?;
+        let bytes = whole_pages(bytes, page_size() as usize);
+        let mut memory = PinnedBuffer::new(device, PINNED_SLOTS * bytes)?;
         let mut next = || {
             Ok(Self {
-                bytes: memory.split_to(whole_pages).split_to(bytes),
+                bytes: memory.split_to(bytes),
                 copied: Event::new(device)?,
             })
         };
@@ -140,6 +141,11 @@ impl Slot {
         }
         marked
     }
+}
+
+/// Slots begin at pages. More than was asked for would be more than may be pinned.
+fn whole_pages(bytes: usize, page: usize) -> usize {
+    (bytes - bytes % page).max(page)
 }
 
 /// A lane at work for one destination. However it ends, also by a panic, every copy is over then: it
@@ -262,6 +268,13 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
     const SLOT: usize = 64 << 10;
+
+    #[test]
+    fn slots_are_whole_pages_and_no_more_than_was_asked_for() {
+        let sizes = [1, 4095, 4096, 4097, 16_640, 64 << 10];
+        let whole = sizes.map(|bytes| whole_pages(bytes, 4096));
+        assert_eq!(whole, [4096, 4096, 4096, 4096, 16_384, 64 << 10]);
+    }
 
     #[test]
     fn slots_overlap_and_whatever_ends_a_crossing_leaves_no_copy_under_way() {

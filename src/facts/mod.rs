@@ -144,7 +144,11 @@ pub(crate) fn read_ahead_bytes(opened: &Opened) -> Option<u64> {
 /// What may be pinned where nobody says how much: a quarter of the memory that this process can have right now, of
 /// the machine's or of its control group's, whichever is less. Of all memory it could be more than others leave.
 pub(crate) fn fair_share() -> u64 {
-    machine::available_memory(&Tree::system()) / 4
+    fair_share_of(&Tree::system())
+}
+
+fn fair_share_of(tree: &Tree) -> u64 {
+    machine::available_memory(tree) / 4
 }
 
 /// What a runtime has found out and keeps.
@@ -273,6 +277,21 @@ mod tests {
             self.link(&format!("sys/dev/block/{numbers}"), &folder);
             self.link(&format!("sys/class/block/{name}"), &folder);
         }
+    }
+
+    /// Of what is available, and not of all there is.
+    #[test]
+    fn a_quarter_of_what_is_available_is_registered() {
+        let machine = Machine::new();
+        machine.file("proc/meminfo", "MemTotal: 4000 kB\nMemAvailable: 100 kB\n");
+        assert_eq!(fair_share_of(&machine.tree()), 25 << 10);
+        machine.file("proc/thread-self/cgroup", "0::/a\n");
+        let mount = "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        machine.file("proc/thread-self/mountinfo", mount);
+        machine.file("sys/fs/cgroup/a/memory.max", "40960\n");
+        machine.file("sys/fs/cgroup/a/memory.current", "0\n");
+        machine.file("sys/fs/cgroup/a/memory.stat", "anon 960\n");
+        assert_eq!(fair_share_of(&machine.tree()), 10_000);
     }
 
     fn some_place() -> Arc<Place> {

@@ -4,12 +4,13 @@ use std::ffi::OsStr;
 use std::fs::File;
 
 use cudarc::driver::CudaContext;
+use fake_cuda::control::Live;
 use gpumap::{Batch, BatchError, Engine, Error, ReadOptions, Reason, Route};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::reads::said_by_with;
-use super::{held, on_a_device, on_the_double};
+use super::{Failing, held, leaking, on_a_device, on_the_double};
 use crate::batch::{case, files, runtimes, sees_a_cut_file, segments_of_a_cut_file, try_case};
 use crate::child::this_test;
 use crate::scene::{MIB, Scene, host_routes, pread, runtime};
@@ -188,6 +189,166 @@ fn of_a_device_that_is_gone_every_segment_is_named_and_host_memory_is_filled() {
         assert_eq!(error.report().segments(), 5);
         for (n, host) in (0..).zip(&on_host) {
             assert!(*host == pread(path, n * 5000, 1000), "{n}");
+        }
+    });
+}
+
+/// How a batch reads into memory of a device.
+struct Way {
+    name: &'static str,
+    piece: &'static str,
+    options: ReadOptions,
+    /// Whether all lies end to end in one place.
+    one_place: bool,
+    calls: &'static [&'static str],
+}
+
+const CARRIED: [&str; 9] = [
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuStreamCreate",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuMemHostAlloc",
+    "cuMemcpyHtoDAsync_v2",
+    "cuStreamSynchronize",
+];
+
+fn ways() -> [Way; 4] {
+    let any = ReadOptions::new();
+    let mapped = any.route(Route::Mapped);
+    let way = |name, piece, options, one_place, calls| Way {
+        name,
+        piece,
+        options,
+        one_place,
+        calls,
+    };
+    let in_place = &[
+        "cuMemHostRegister_v2",
+        "cuMemcpyHtoDAsync_v2",
+        "cuStreamSynchronize",
+    ];
+    let by_kernel = &[
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+        "cuLaunchKernel",
+        "cuStreamSynchronize",
+    ];
+    let (dma, kernel) = (mapped.engine(Engine::Dma), mapped.engine(Engine::Kernel));
+    [
+        way("several places, by slots", "64KiB", any, false, &CARRIED),
+        way("one place, by slots", "64KiB", any, true, &CARRIED),
+        way("in place, by copies", "4MiB", dma, true, in_place),
+        way("in place, by the kernel", "4MiB", kernel, true, by_kernel),
+    ]
+}
+
+/// It is told of each segment that it takes along, and the others are read; nothing is left, and the next batch works.
+#[test]
+fn any_call_of_a_batch_may_fail() {
+    // What is let go of when no context can be had is left, in a context that stays.
+    leaking(this_test!(), |double, path| {
+        std::mem::forget(CudaContext::new(0));
+        // Two that a copy engine takes, and a small one.
+        let rows = [7..600_007, 700_000..700_008, 800_000..1_000_001];
+        let expected = rows
+            .each_ref()
+            .map(|row| pread(path, row.start, row.end - row.start));
+        for way in ways() {
+            for call in way.calls {
+                let mut told = 0;
+                for nth in 1.. {
+                    let before = double.live();
+                    let settings = [
+                        ("GPUMAP_PIECE", way.piece),
+                        ("GPUMAP_WORKERS", "2"),
+                        ("GPUMAP_CHUNK", "512KiB"),
+                    ];
+                    let rt = runtime(&settings);
+                    let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+                    let lens = expected.each_ref().map(|bytes| bytes.len() as u64);
+                    let mut one = gpu.alloc(lens.iter().sum()).unwrap();
+                    let mut apart = lens.map(|len| gpu.alloc(len).unwrap());
+                    let mut host = vec![0u8; 5000];
+                    let mut read = |failing: Option<Failing<'_>>| {
+                        let mut batch = Batch::with(way.options);
+                        if way.one_place {
+                            let to = batch.destination(&mut one);
+                            let mut at = 0;
+                            for (row, len) in rows.iter().zip(lens) {
+                                batch.add_at(&map, row.clone(), to, at);
+                                at += len;
+                            }
+                        } else {
+                            for (row, buffer) in rows.iter().zip(&mut apart) {
+                                batch.add(&map, row.clone(), buffer);
+                            }
+                        }
+                        // An engine that is named reads into no host memory.
+                        if way.options == ReadOptions::new() {
+                            batch.add(&map, 9..5009, &mut host);
+                        }
+                        let outcome = batch.read();
+                        let met = failing.is_some_and(Failing::was_met);
+                        let bad: Vec<_> = match &outcome {
+                            Ok(_) => Vec::new(),
+                            Err(error) => numbers(error),
+                        };
+                        assert!(bad.iter().all(|number| *number < rows.len()), "{outcome:?}");
+                        let is_host_read =
+                            way.options != ReadOptions::new() || host == pread(path, 9, 5000);
+                        assert!(is_host_read, "{call} {nth}, {}", way.name);
+                        let got = if way.one_place {
+                            let whole = held(&one);
+                            let (a, rest) = whole.split_at(lens[0] as usize);
+                            let (b, c) = rest.split_at(lens[1] as usize);
+                            [a, b, c].map(<[u8]>::to_vec)
+                        } else {
+                            apart.each_ref().map(held)
+                        };
+                        for (number, (got, expected)) in got.iter().zip(&expected).enumerate() {
+                            let good = bad.contains(&number) || got == expected;
+                            assert!(good, "{call} {nth}, {}: {number}", way.name);
+                        }
+                        (outcome, met)
+                    };
+                    let (outcome, met) = read(Some(Failing::from_now(double, call, nth)));
+                    let context = format!("{call} {nth}, {}: {outcome:?}", way.name);
+                    let failed = outcome.as_ref().err();
+                    let report = outcome.as_ref().unwrap_or_else(BatchError::report);
+                    let failures = failed.into_iter().flat_map(BatchError::failures);
+                    // What was made up for by reading segments anew, and by another way.
+                    let hindered = report.reads.iter().flat_map(|read| &read.fallbacks);
+                    let hindered = hindered.map(|fallback| fallback.hindrance.to_string());
+                    let errors = failures.map(|(_, error)| error).chain(&report.retried);
+                    let all = errors.map(|error| {
+                        assert_eq!(error.path(), Some(path), "{context}");
+                        error.to_string()
+                    });
+                    for said in all.chain(hindered) {
+                        told += 1;
+                        assert!(
+                            met && said.contains(&format!("{call} failed: ")),
+                            "{context}"
+                        );
+                    }
+                    read(None).0.unwrap();
+                    drop((one, apart, map, gpu, rt));
+                    let live = double.live();
+                    let events = if call.starts_with("cuCtx") {
+                        live.events
+                    } else {
+                        before.events
+                    };
+                    assert_eq!(live, Live { events, ..before }, "{context}");
+                    if !met {
+                        break;
+                    }
+                }
+                assert!(told > 0, "{call} is never told, {}", way.name);
+            }
         }
     });
 }

@@ -13,7 +13,7 @@ use gpumap::{
 };
 
 use super::reads::said_by;
-use super::{held, leaking, on_a_device, on_the_double};
+use super::{Failing, held, leaking, on_a_device, on_the_double};
 use crate::child::this_test;
 use crate::scene::{pread, runtime};
 
@@ -220,6 +220,87 @@ fn a_call_that_fails_in_a_capture_spoils_it() {
             double.fail_no_more();
             assert!(stream.end_capture(CUgraphInstantiate_flags(0)).is_err());
         }
+    });
+}
+
+/// Whatever fails, the destination comes back and the next capture works; nothing is left, but what a capture that is
+/// spoilt may use.
+#[test]
+fn any_call_of_a_capture_may_fail() {
+    const CALLS: [&str; 11] = [
+        "cuCtxGetCurrent",
+        "cuCtxSetCurrent",
+        "cuStreamIsCapturing",
+        "cuThreadExchangeStreamCaptureMode",
+        "cuEventCreate",
+        "cuMemAlloc_v2",
+        "cuMemHostAlloc",
+        "cuModuleLoadData",
+        "cuMemsetD8Async",
+        "cuLaunchKernel",
+        "cuMemcpyDtoHAsync_v2",
+    ];
+    leaking(this_test!(), |double, path| {
+        let stream = stream();
+        let wanted = [1u32, 2, 1];
+        let numbers = stream.clone_htod(&wanted).unwrap();
+        let replayed = |gather: Captured<DeviceBuffer>| {
+            let graph = ended(&stream);
+            graph.launch().unwrap();
+            let got = gathered(&stream, &gather, 300);
+            drop(graph);
+            drop(released(gather));
+            got == expected(path, &wanted)
+        };
+        for call in CALLS {
+            let mut told = 0;
+            for nth in 1.. {
+                let before = double.live();
+                let rt = runtime(&[]);
+                let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+                map.register(&gpu, ..).unwrap();
+                let (first, second) = (alloc(&gpu, 3), alloc(&gpu, 3));
+                stream.begin_capture(GLOBAL).unwrap();
+                let failing = Failing::from_now(double, call, nth);
+                let outcome = capture(&map, &stream, &numbers, first);
+                let met = failing.was_met();
+                let context = format!("{call} {nth}: {outcome:?}");
+                let mut is_spoilt = false;
+                match outcome {
+                    Ok(gather) => {
+                        let untold = call.starts_with("cuCtx") || call.starts_with("cuThread");
+                        assert!(!met || untold, "{context}");
+                        assert!(replayed(gather), "{context}");
+                    }
+                    Err(refused) => {
+                        told += 1;
+                        let said = refused.to_string();
+                        assert!(
+                            met && said.contains(&format!("{call} failed: ")),
+                            "{context}"
+                        );
+                        assert_eq!(refused.error.path(), Some(path), "{context}");
+                        is_spoilt = stream.end_capture(CUgraphInstantiate_flags(0)).is_err();
+                        assert_eq!(refused.destination.len(), 300);
+                    }
+                }
+                stream.begin_capture(GLOBAL).unwrap();
+                let again = capture(&map, &stream, &numbers, second).unwrap();
+                assert!(replayed(again), "{context}");
+                drop((map, gpu, rt));
+                let live = double.live();
+                assert!(
+                    is_spoilt || call.starts_with("cuCtx") || live == before,
+                    "{context}: {live:?}"
+                );
+                if !met {
+                    break;
+                }
+            }
+            assert!(told > 0, "{call} is never called");
+        }
+        // What is left lives in a context that stays.
+        std::mem::forget(stream);
     });
 }
 

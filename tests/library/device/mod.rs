@@ -2,10 +2,12 @@
 //! driver itself, with `GPUMAP_TEST_DRIVER=real`, where there is a GPU.
 
 mod batch;
+mod buffers;
 mod captured;
 mod cufile;
 mod faults;
 mod gds;
+mod gone;
 mod in_place;
 mod lives;
 mod on_stream;
@@ -78,6 +80,30 @@ fn on_the_double(test: &str, work: impl FnOnce(&Double, &Path)) {
             work(double, path);
         }
     });
+}
+
+/// A call of the driver that fails: so many calls of a function from now on.
+struct Failing<'d> {
+    double: &'d Double,
+    call: &'d str,
+    number: u64,
+}
+
+impl<'d> Failing<'d> {
+    fn from_now(double: &'d Double, call: &'d str, nth: u64) -> Self {
+        double.fail(call, nth, 719);
+        Self {
+            double,
+            call,
+            number: double.calls(call) + nth,
+        }
+    }
+
+    /// Whether the call was made. No call fails any more.
+    fn was_met(self) -> bool {
+        self.double.fail_no_more();
+        self.double.calls(self.call) >= self.number
+    }
 }
 
 fn held(buffer: &DeviceBuffer) -> Vec<u8> {

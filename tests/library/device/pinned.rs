@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use fake_cuda::control::{Live, PINNING};
+use gpumap::settings::parse_bytes;
 
 use super::{held, on_a_device, on_the_double, violations};
 use crate::child::this_test;
@@ -86,6 +87,34 @@ fn nothing_stays_registered_or_mapped() {
                 assert_eq!(double.live(), Live::default(), "{call} {nth}");
                 assert_eq!(not_for_children(), before, "{call} {nth}");
             }
+        }
+    });
+}
+
+/// Whole pages, and so less where the bound is none; the driver has no more to give.
+#[test]
+fn no_more_is_pinned_than_an_odd_bound_allows() {
+    on_the_double(this_test!(), |double, path| {
+        let cases = [
+            ("65KiB", "4MiB", 64 << 10),
+            ("102401", "64KiB", 96 << 10),
+            ("9MB", "4MiB", 8 * MIB),
+            ("400001", "200001", 384 << 10),
+        ];
+        for (pinned, piece, taken) in cases {
+            let settings = [
+                ("GPUMAP_PINNED", pinned),
+                ("GPUMAP_PIECE", piece),
+                ("GPUMAP_WORKERS", "1"),
+            ];
+            let most = parse_bytes(pinned).unwrap();
+            double.pinned_memory(usize::try_from(most).unwrap());
+            let rt = runtime(&settings);
+            let (map, gpu) = (rt.open(path).unwrap(), rt.device(0).unwrap());
+            let mut buffer = gpu.alloc(MIB).unwrap();
+            map.read(1..=MIB, &mut buffer).unwrap();
+            assert!(held(&buffer) == pread(path, 1, MIB), "{pinned}");
+            assert_eq!(rt.release_staging(), taken, "{pinned}");
         }
     });
 }

@@ -1,6 +1,7 @@
 //! Views: what a kernel reads at their address is the file's, whatever backs them, as long as they live.
 
 mod backing;
+mod faults;
 mod freshness;
 mod lives;
 mod streams;
