@@ -227,7 +227,7 @@ fn a_call_that_fails_in_a_capture_spoils_it() {
 /// spoilt may use.
 #[test]
 fn any_call_of_a_capture_may_fail() {
-    const CALLS: [&str; 11] = [
+    const CALLS: [&str; 12] = [
         "cuCtxGetCurrent",
         "cuCtxSetCurrent",
         "cuStreamIsCapturing",
@@ -236,6 +236,7 @@ fn any_call_of_a_capture_may_fail() {
         "cuMemAlloc_v2",
         "cuMemHostAlloc",
         "cuModuleLoadData",
+        "cuModuleGetFunction",
         "cuMemsetD8Async",
         "cuLaunchKernel",
         "cuMemcpyDtoHAsync_v2",
