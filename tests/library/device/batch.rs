@@ -245,6 +245,8 @@ fn ways() -> [Way; 4] {
     ]
 }
 
+const MAKE_SLOTS: [&str; 3] = ["cuMemHostAlloc", "cuStreamCreate", "cuEventCreate"];
+
 /// It is told of each segment that it takes along, and the others are read; nothing is left, and the next batch works.
 #[test]
 fn any_call_of_a_batch_may_fail() {
@@ -258,7 +260,7 @@ fn any_call_of_a_batch_may_fail() {
             .map(|row| pread(path, row.start, row.end - row.start));
         for way in ways() {
             for call in way.calls {
-                let mut told = 0;
+                let (mut told, mut ever_met) = (0, false);
                 for nth in 1.. {
                     let before = double.live();
                     let settings = [
@@ -316,6 +318,7 @@ fn any_call_of_a_batch_may_fail() {
                     };
                     let (outcome, met) = read(Some(Failing::from_now(double, call, nth)));
                     let context = format!("{call} {nth}, {}: {outcome:?}", way.name);
+                    ever_met |= met;
                     let failed = outcome.as_ref().err();
                     let report = outcome.as_ref().unwrap_or_else(BatchError::report);
                     let failures = failed.into_iter().flat_map(BatchError::failures);
@@ -347,7 +350,10 @@ fn any_call_of_a_batch_may_fail() {
                         break;
                     }
                 }
-                assert!(told > 0, "{call} is never told, {}", way.name);
+                assert!(ever_met, "{call} is never made, {}", way.name);
+                // A thread that gets no slots leaves the bytes to others that have some.
+                let made_up = way.piece == "64KiB" && MAKE_SLOTS.contains(call);
+                assert!(told > 0 || made_up, "{call} is never told, {}", way.name);
             }
         }
     });
