@@ -127,16 +127,19 @@ impl Request<'_> {
     /// What of the rows has its pages registered, and what a device takes to gather it, where that is a share that is
     /// worth it.
     fn registered(&self, ask: Ask<'_>) -> Option<(Extent, Cost)> {
+        // No row need be looked at for host memory, nor where nothing is registered.
+        ask.in_place?;
         let kept = self.kept();
+        if kept.is_empty() {
+            return None;
+        }
         // In the order of the file.
         let is_kept = |bytes: &ByteRange| {
             let at = kept.partition_point(|kept| kept.pages().end() <= bytes.start());
             let pages = kept.get(at).map(|kept| kept.pages());
             pages.is_some_and(|pages| pages.intersect(*bytes) == *bytes)
         };
-        let rows = self
-            .in_file()
-            .filter(|bytes| !kept.is_empty() && is_kept(bytes));
+        let rows = self.in_file().filter(is_kept);
         let extent = rows.fold(Extent::default(), |sum, row| Extent {
             bytes: sum.bytes + row.len(),
             rows: sum.rows + 1,
