@@ -26,12 +26,12 @@ impl Report {
             .into_iter()
             .flat_map(|route| self.parts(route))
             .collect();
-        let (elapsed, expected) = (self.elapsed, self.expected);
-        format!(
-            "{} in {elapsed:.1?}, where {expected:.1?} were expected. {}.",
-            parts.join(", and "),
-            self.faster()
-        )
+        let (elapsed, parts) = (self.elapsed, parts.join(", and "));
+        let expected = match self.expected.is_zero() {
+            true => String::new(),
+            false => format!(", where {:.1?} were expected", self.expected),
+        };
+        format!("{parts} in {elapsed:.1?}{expected}. {}.", self.faster())
     }
 
     /// What went by a route: by each of its engines, where it has several.
@@ -191,6 +191,13 @@ mod tests {
         let first = "6 bytes were copied out of the file's pages (mapped by copy), and 4 bytes came from storage past \
                      the page cache (direct by io_uring) in 20.0ms, where 10.0ms were expected. Storage";
         assert!(told.starts_with(first), "{told}");
+    }
+
+    #[test]
+    fn what_was_not_planned_was_not_expected() {
+        let mut read = read(&[(Route::Mapped, Some(Engine::Kernel), 6)]);
+        read.expected = Duration::ZERO;
+        assert!(read.explain().contains("(mapped by kernel) in 20.0ms. "));
     }
 
     /// Rows beside each other: some are registered, some resident, some absent.

@@ -166,8 +166,7 @@ impl Asked {
         }
         let mut report = Report {
             rows: self.rows,
-            reasons: Route::ALL
-                .map(|route| (route != Route::Mapped).then_some(Reason::AnotherNamed)),
+            reasons: Route::ALL.map(|route| (route != Route::Mapped).then_some(Reason::OnStream)),
             ..Report::default()
         };
         let used = RouteUse {

@@ -74,7 +74,7 @@ impl Request<'_> {
         let halves = self.halves(ask);
         let mut plan = plan::plan(self.rows, self.bytes, ask.named, &offers, halves.as_ref())
             .map_err(|(route, reason)| self.refused(route, reason))?;
-        plan.not_in_place = self.not_in_place(ask, &plan, &offers);
+        plan.not_in_place = self.not_in_place(ask, &plan);
         Ok(plan)
     }
 
@@ -168,7 +168,7 @@ impl Request<'_> {
     }
 
     /// Why a device does not read in place, where it could be asked to.
-    fn not_in_place(&self, ask: Ask<'_>, plan: &Plan, offers: &Offers) -> Option<Reason> {
+    fn not_in_place(&self, ask: Ask<'_>, plan: &Plan) -> Option<Reason> {
         let piece = plan.pieces().first()?;
         let in_place = piece.registered || piece.engine.is_some_and(Engine::is_in_place);
         if ask.to == Memory::Host || in_place {
@@ -179,8 +179,8 @@ impl Request<'_> {
             Ok(_) if self.options.engine.is_some() => Reason::OtherEngine,
             Ok(_) if ask.named.is_some_and(|named| named != Route::Mapped) => Reason::AnotherNamed,
             Ok(dearer) => Reason::Slower {
-                nanoseconds: dearer.nanoseconds,
-                taken_nanoseconds: offers[piece.route.index()].map_or(0, |cost| cost.nanoseconds),
+                nanoseconds: dearer.in_all(),
+                taken_nanoseconds: plan.in_all(),
             },
         })
     }

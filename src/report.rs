@@ -147,6 +147,8 @@ pub enum Reason {
     },
     /// Another route was named in the options or the settings.
     AnotherNamed,
+    /// The device does it on a stream, and so out of registered pages alone.
+    OnStream,
 }
 
 impl std::fmt::Display for Reason {
@@ -250,6 +252,7 @@ impl std::fmt::Display for Reason {
                 Duration::from_nanos(*taken_nanoseconds)
             ),
             Self::AnotherNamed => f.write_str("another route was named"),
+            Self::OnStream => f.write_str("on a stream a device reads registered pages alone"),
         }
     }
 }
@@ -371,7 +374,7 @@ pub struct Report {
     pub rows: u64,
     /// From the call to its return.
     pub elapsed: Duration,
-    /// What the plan expected that to be.
+    /// What the plan expected that to be; zero where the device did all on a stream, which is not planned.
     pub expected: Duration,
     /// Ways that were given up. Only reading in place, by the engines `dma` and `kernel`, is, and reading by cuFile
     /// before its first byte: where another fails the read fails.

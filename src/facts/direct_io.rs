@@ -44,7 +44,7 @@ impl DirectProof {
     pub(super) const fn evidence(self) -> &'static str {
         match self {
             Self::Measured => {
-                "O_DIRECT read of a page: it came from storage, not by way of the cache"
+                "O_DIRECT read of a page of this file system: it came from storage, not by way of the cache"
             }
             Self::Told => "statx STATX_DIOALIGN; nothing could be measured",
         }

@@ -58,7 +58,8 @@ Examples:
 const WARM_EXAMPLES: &str = help!(
     "\
 What is missing is read, and counted afterwards. Holes take no memory unless they are wanted; status
-counts them as missing.
+counts them as missing. Where the kernel does not tell what is cached, as of another user's file, every
+byte is read all the same: that is said, and counts as done.
 
 Examples:
   cachectl warm weights.bin

@@ -564,6 +564,9 @@ pub struct PlanTotalRecord {
     /// How long the read is expected to take.
     #[serde(default)]
     pub expected_seconds: Option<f64>,
+    /// The same with the reads that `--again` says will follow, which is what reasons compare.
+    #[serde(default)]
+    pub expected_in_all_seconds: Option<f64>,
     /// Pieces.
     pub pieces: Option<u64>,
     /// Why the other routes are not taken, by their names.

@@ -88,8 +88,7 @@ fn check(cli: &Cli) {
     Cli::command().error(kind, wrong).exit()
 }
 
-/// A bad setting is told by every command, whether it uses it or not; but the one that makes the file of costs is not
-/// stopped by that.
+/// A bad setting is told by every command, whether it uses it or not.
 fn run(command: Command, out: &Out) -> Outcome {
     settings::tell_slips(out);
     let runtime = match (&command, Runtime::global()) {

@@ -67,6 +67,7 @@ fn told(name: Name, to: To, plan: &Plan, out: &Out) {
         destination: to.to_string(),
         bytes: Some(plan.bytes()),
         expected_seconds: Some(plan.expected().as_secs_f64()),
+        expected_in_all_seconds: Some(plan.expected_in_all().as_secs_f64()),
         pieces: Some(plan.pieces().len() as u64),
         reasons: reasons(|route| plan.reason(route)),
         not_in_place: plan.not_in_place().map(words::reason_of),
@@ -86,9 +87,15 @@ pub(crate) fn reasons(of: impl Fn(Route) -> Option<Reason>) -> BTreeMap<String, 
 fn table(to: To, plan: &Plan, out: &Out) {
     let pieces = plan.pieces();
     let count = counted(pieces.len() as u64, "piece");
-    let expected = plan.expected();
+    let (expected, in_all) = (plan.expected(), plan.expected_in_all());
+    let later = match in_all > expected {
+        true => format!(", {in_all:.1?} with the reads to come"),
+        false => String::new(),
+    };
     let (bytes, to) = (size(plan.bytes()), to.words());
-    out.line(format!("{bytes}{to} in {count}, some {expected:.1?}"));
+    out.line(format!(
+        "{bytes}{to} in {count}, some {expected:.1?}{later}"
+    ));
     let (refused, taken): (Vec<_>, Vec<_>) = Route::ALL
         .into_iter()
         .partition(|&route| plan.reason(route).is_some());
