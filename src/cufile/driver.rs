@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::error::CufileError;
 use super::parameters::{Parameter, ParameterValue};
 use super::proof::{Measured, Reads};
+use super::statistics;
 use super::symbols::{Handle, Symbols};
 use crate::cuda::{Device, DeviceError};
 use crate::lock::lock;
@@ -124,6 +125,9 @@ impl Driver {
         // Without a context too: left open, it may crash at the end of the process.
         if self.device.with_context(close).is_err() {
             close();
+        }
+        if self.measured.take_from_none() && self.symbols.use_count() == 0 {
+            statistics::leave_none(&self.symbols);
         }
     }
 

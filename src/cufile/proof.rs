@@ -89,12 +89,28 @@ impl Reads {
     }
 }
 
-/// Who wants the statistics: how many, and the level there was before.
+/// Who wants the statistics.
 #[derive(Debug, Default)]
-pub(super) struct Measured(Mutex<(usize, i32)>);
+pub(super) struct Measured(Mutex<Wanted>);
 
-/// A read by cuFile, and what is counted meanwhile, if that was asked for. However it ends, the statistics are
-/// left as they were.
+#[derive(Debug, Default)]
+struct Wanted {
+    by: usize,
+    /// The level before the first of them.
+    before: i32,
+    /// Whether there was none since the driver was opened.
+    from_none: bool,
+}
+
+impl Measured {
+    /// Whether the level is to be taken back, now that the driver is closed.
+    pub(super) fn take_from_none(&self) -> bool {
+        std::mem::take(&mut lock(&self.0).from_none)
+    }
+}
+
+/// A read by cuFile, and what is counted meanwhile, if that was asked for. However it ends, counting by GPU is left as
+/// it was.
 #[derive(Debug)]
 pub(crate) struct Proof<'c> {
     cufile: &'c Cufile,
@@ -213,14 +229,15 @@ impl Cufile {
     /// The first who wants the statistics switches them on.
     fn start_counting(&self) -> Option<Counted> {
         let symbols = self.driver.symbols().ok()?;
-        let mut measured = lock(&self.driver.measured.0);
-        if measured.0 == 0 {
-            measured.1 = statistics::start(symbols).ok()?;
+        let mut wanted = lock(&self.driver.measured.0);
+        if wanted.by == 0 {
+            wanted.before = statistics::start(symbols).ok()?;
+            wanted.from_none |= wanted.before == 0;
         }
-        measured.0 += 1;
+        wanted.by += 1;
         let counted = statistics::counted(symbols, self.version()).ok();
         if counted.is_none() {
-            self.count_for_one_less(&mut measured);
+            self.count_for_one_less(&mut wanted);
         }
         counted
     }
@@ -230,12 +247,12 @@ impl Cufile {
     }
 
     /// The last one switches them off.
-    fn count_for_one_less(&self, (wanted, level): &mut (usize, i32)) {
-        *wanted -= 1;
-        if *wanted == 0
+    fn count_for_one_less(&self, wanted: &mut Wanted) {
+        wanted.by -= 1;
+        if wanted.by == 0
             && let Ok(symbols) = self.driver.symbols()
         {
-            statistics::stop(symbols, *level);
+            statistics::stop(symbols, wanted.before);
         }
     }
 }

@@ -5,6 +5,11 @@ use super::symbols::Symbols;
 
 /// The level that counts by GPU.
 const BY_GPU: i32 = 3;
+/// The level that is left where there was none. `cuFileStatsStop` is never called: it takes away the memory to which
+/// the library's own threads write what was counted, once a millisecond at `BY_GPU`, and does not wait for them (1.15
+/// ends in SIGSEGV now and then). At this level they do not write, and closing the driver, or the end of the process,
+/// takes the memory away, which at none stays behind (System V shared memory).
+const LEAST: i32 = 1;
 /// The first version that has it.
 const SINCE: i32 = 1150;
 /// The first version whose structure begins with more.
@@ -52,16 +57,16 @@ fn start_at_level(symbols: &Symbols) -> Result<(), CufileError> {
     checked("cuFileStatsStart", status)
 }
 
-/// Leaves the statistics as they were, each part of them also where another cannot be.
+/// Ends counting by GPU where that was not on before.
 pub(super) fn stop(symbols: &Symbols, before: i32) {
-    if before >= BY_GPU {
-        return;
+    if before < BY_GPU {
+        let _ = set_level(symbols, before.max(LEAST));
     }
-    if let (0, Some(stop)) = (before, symbols.stop_statistics) {
-        // SAFETY: it takes nothing.
-        let _ = unsafe { stop() };
-    }
-    let _ = set_level(symbols, before);
+}
+
+/// Leaves no level, once the driver is closed.
+pub(super) fn leave_none(symbols: &Symbols) {
+    let _ = set_level(symbols, 0);
 }
 
 fn set_level(symbols: &Symbols, level: i32) -> Result<(), CufileError> {

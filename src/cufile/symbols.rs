@@ -74,7 +74,6 @@ functions! {
         get_level = cuFileGetStatsLevel(*mut c_int);
         set_level = cuFileSetStatsLevel(c_int);
         start_statistics = cuFileStatsStart();
-        stop_statistics = cuFileStatsStop();
         get_statistics = cuFileGetStatsL3(*mut c_void);
     }
 }

@@ -148,6 +148,19 @@ fn what_is_staged_is_counted_so() {
     });
 }
 
+/// 1.15 ends the process in every tenth read or so, if its statistics are stopped behind it.
+#[test]
+fn many_reads_can_be_measured() {
+    with_any(this_test!(), true, |path, settings| {
+        let rt = runtime(settings);
+        let map = rt.open(path).unwrap();
+        for _ in 0..100 {
+            let (_, report) = landed(&rt, &map, ALIGNED, measured()).unwrap();
+            assert_eq!(report.route(Route::Gds).unwrap().bytes, report.bytes);
+        }
+    });
+}
+
 /// Some versions crash when they look up the disk.
 #[test]
 fn without_an_entry_of_udev_it_is_told_and_not_tried() {
