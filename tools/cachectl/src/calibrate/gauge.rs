@@ -22,6 +22,9 @@ const LONG: Duration = Duration::from_millis(600);
 const FEW_ROWS: usize = 64;
 const ROWS_SECONDS: f64 = 0.6;
 
+/// With more of them slots alone are expected to be as fast as registering beside them.
+const FEW_THREADS: usize = 4;
+
 /// What a measurement takes.
 pub(super) struct Gauge<'g> {
     pub(super) subject: &'g Subject,
@@ -107,11 +110,14 @@ impl<'g> Gauge<'g> {
         Ok(self.seconds(state, options, rows)? / count(rows))
     }
 
-    /// Seconds that a warm read takes for which a device has nothing registered, and other threads help.
+    /// Seconds that a warm read takes for which a device has nothing registered, and other threads help: as few as make
+    /// plans take that way.
     pub(super) fn seconds_from_both_ends(&mut self, rows: &[Range<u64>]) -> Result<f64, String> {
+        let few = self.runtime.settings().workers().min(FEW_THREADS);
+        let options = ReadOptions::new().workers(few);
         self.median(|it| {
             it.runtime.release_registrations();
-            let (seconds, report) = it.read(State::Warm, ReadOptions::new(), rows, 1)?;
+            let (seconds, report) = it.read(State::Warm, options, rows, 1)?;
             straight(&report)?;
             let both = report
                 .engine(Engine::Dma)
