@@ -15,8 +15,8 @@ const PORTABLE: u32 = 1;
 const DEVICE_MAP: u32 = 2;
 
 /// From so many bytes on memory is mapped and registered, since allocating it takes the driver long. An NVIDIA H200's
-/// host, 14 times 8 MiB: allocated in 63 to 84 ms, zeroed in 12 more, freed in 20; in huge pages populated in 20 to
-/// 23 ms by one thread, in 3 to 4 by 14 at once, registered in 4.4, and let go of in 3. Copies are as fast (53 GB/s).
+/// host, 14 times 8 MiB: allocated in 63 to 84 ms, zeroed in 12 more, freed in 20; in huge pages there in 20 to 23 ms
+/// by one thread, in 3 to 4 by 14 at once, registered in 4.4, and let go of in 3. Copies are as fast (53 GB/s).
 const LEAST_REGISTERED: usize = 2 << 20;
 
 /// The most that is registered by one call: drivers are not to be trusted with more than 64 GiB at once. More is
