@@ -86,6 +86,8 @@ pub enum Record {
     Path(PathRecord),
     /// `paths`: what the runs show together, at the end.
     PathsTotal(PathsTotalRecord),
+    /// Every command: it was not begun.
+    Error(ErrorRecord),
 }
 
 /// The name of a file.
@@ -352,6 +354,9 @@ pub struct LoadTotalRecord {
     pub whole_seconds: Option<f64>,
     /// How the bytes travelled.
     pub report: Option<ReportRecord>,
+    /// What went wrong before any file was looked at.
+    #[serde(default)]
+    pub error: Option<String>,
 }
 
 /// How bytes travelled.
@@ -361,7 +366,7 @@ pub struct ReportRecord {
     pub bytes: u64,
     /// What each route did, by its name; routes that moved nothing are not there.
     pub routes: BTreeMap<String, RouteRecord>,
-    /// Why the other routes were not taken, by their names.
+    /// Why the other routes were not taken, by their names; of several reads those of the first that has one.
     pub reasons: BTreeMap<String, String>,
     /// Why no device was to read the file's pages in place; `null` where one was, and for host memory.
     pub not_in_place: Option<String>,
@@ -715,6 +720,13 @@ pub struct PathsTotalRecord {
     pub error: Option<String>,
 }
 
+/// Every command: why it was not begun, as for a setting that is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ErrorRecord {
+    /// What went wrong.
+    pub error: String,
+}
+
 macro_rules! from_records {
     ($($variant:ident($record:ident)),* $(,)?) => {$(
         impl From<$record> for Record {
@@ -745,4 +757,5 @@ from_records!(
     Calibrate(CalibrateRecord),
     Path(PathRecord),
     PathsTotal(PathsTotalRecord),
+    Error(ErrorRecord),
 );
