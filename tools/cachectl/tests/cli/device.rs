@@ -392,10 +392,11 @@ fn tensors_are_loaded_onto_a_device() {
         assert_eq!(loaded.total.destination, "gpu:1");
         assert_eq!(loaded.total.tensors, 6);
     }
-    // The double has 256 MiB: what does not fit is told, and the other file is loaded.
+    // The double has 256 MiB: what does not fit is told, and the other file is loaded, though its tensor has the same
+    // name.
     let large = scene.path("large");
     model(&large, &[("large", 8)]);
-    let header = r#"{"large":{"dtype":"U8","shape":[400000000],"data_offsets":[0,400000000]}} "#;
+    let header = r#"{"other":{"dtype":"U8","shape":[400000000],"data_offsets":[0,400000000]}} "#;
     let len = (header.len() as u64).to_le_bytes();
     fs::write(&large, [&len, header.as_bytes()].concat()).unwrap();
     let file = fs::File::options().write(true).open(&large).unwrap();
