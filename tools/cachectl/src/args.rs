@@ -386,6 +386,9 @@ pub(crate) struct LoadArgs {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) request: RequestArgs,
+    /// Threads of the read [default: GPUMAP_WORKERS]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use crate::words;
 
 pub(crate) fn run(args: &PlanArgs, settings: Settings, out: &Out) -> Outcome {
     let to = args.request.to;
-    let planned = Request::open(&args.request, None, settings)
+    let planned = Request::open(&args.request, args.workers.as_deref(), settings)
         .and_then(|request| plan(&request, to.memory()));
     let name = Name::from(request::file(&args.request));
     match planned {
