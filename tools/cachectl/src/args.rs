@@ -396,7 +396,7 @@ pub(crate) struct DoctorArgs {
     /// Files to tell about, after the machine and its GPUs. Each counts once, by whatever names it is given
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<OsString>,
-    /// Tell about this GPU only, as gpu:N; about none for host [default: every GPU]
+    /// Tell about this GPU only, as gpu:N; for host about none, nor about what reads into one take [default: every GPU]
     #[arg(long)]
     pub(crate) to: Option<To>,
 }

@@ -54,10 +54,14 @@ pub enum Record {
     Total(TotalRecord),
     /// `evict`: one file.
     Evict(EvictRecord),
+    /// `evict`: all files together, at the end.
+    EvictTotal(EvictTotalRecord),
     /// `evict --system`.
     EvictSystem(EvictSystemRecord),
     /// `warm`: one file.
     Warm(WarmRecord),
+    /// `warm`: all files together, at the end.
+    WarmTotal(WarmTotalRecord),
     /// `read`.
     Read(ReadRecord),
     /// `load`: one file.
@@ -218,6 +222,21 @@ pub struct MapperRecord {
     pub command: String,
 }
 
+/// `evict`: all files together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EvictTotalRecord {
+    /// Files that were tried, each once, without those in `errors`.
+    pub files: u64,
+    /// Names that gave an error.
+    pub errors: u64,
+    /// Files of which it is not known what stayed.
+    pub unknown: u64,
+    /// Pages that went, of those files of which it is known.
+    pub dropped_pages: u64,
+    /// Pages that stayed, of those files of which it is known.
+    pub stayed_pages: u64,
+}
+
 /// `evict --system`: what dropping everything did.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EvictSystemRecord {
@@ -262,6 +281,21 @@ pub struct WarmRecord {
     pub seconds: Option<f64>,
     /// What went wrong with this file.
     pub error: Option<String>,
+}
+
+/// `warm`: all files together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WarmTotalRecord {
+    /// Files that were tried, each once, without those in `errors`.
+    pub files: u64,
+    /// Names that gave an error.
+    pub errors: u64,
+    /// Files of which it is not known what is missing.
+    pub unknown: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Pages that are missing, of those files of which it is known.
+    pub missing_pages: u64,
 }
 
 /// `read`: one read of one file.
@@ -741,8 +775,10 @@ from_records!(
     File(FileRecord),
     Total(TotalRecord),
     Evict(EvictRecord),
+    EvictTotal(EvictTotalRecord),
     EvictSystem(EvictSystemRecord),
     Warm(WarmRecord),
+    WarmTotal(WarmTotalRecord),
     Read(ReadRecord),
     Load(LoadRecord),
     Tensor(TensorRecord),

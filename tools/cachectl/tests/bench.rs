@@ -602,7 +602,7 @@ fn what_cannot_be_measured_is_an_error_with_a_next_step() {
         (&["--states", "tepid"], "cold, half, warm"),
         (&["--patterns", "backwards"], "seq, random"),
         (&["--routes", "fastest"], "auto, buffered"),
-        (&["--to", "gpu:0"], "--to gpu:0: "),
+        (&["--to", "gpu:0"], "--to gpu:0"),
     ];
     for (args, part) in cases {
         let output = bench(args);

@@ -259,7 +259,7 @@ fn a_device_that_cannot_be_had_is_told_in_the_record_of_the_whole() {
     // Where there is a driver it knows of no device.
     let loaded = loaded(&answer(&mut command).ends(2));
     let error = loaded.total.error.unwrap();
-    assert!(error.starts_with("--to gpu:0: "), "{error}");
+    assert!(error.starts_with("--to gpu:0"), "{error}");
     assert_eq!(loaded.total.destination, "gpu:0");
     assert!(loaded.files.is_empty());
 }
