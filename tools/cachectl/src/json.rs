@@ -687,6 +687,9 @@ pub struct CalibrateRecord {
     pub file_system: Option<String>,
     /// The file of costs that was written; `null` where none was.
     pub out: Option<Name>,
+    /// Constants in it that were not measured now, and are as an earlier run on this machine measured them.
+    #[serde(default)]
+    pub kept: Vec<String>,
     /// How long all of it took.
     pub seconds: f64,
     /// What went wrong.
