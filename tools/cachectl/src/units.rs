@@ -43,8 +43,10 @@ pub(crate) fn block(bytes: u64) -> String {
 pub(crate) fn bytes_per_second(speed: f64) -> String {
     if speed >= 0.999_5e9 {
         format!("{} GB/s", digits(speed / 1e9))
-    } else {
+    } else if speed >= 0.999_5e6 {
         format!("{} MB/s", digits(speed / 1e6))
+    } else {
+        format!("{} kB/s", digits(speed / 1e3))
     }
 }
 
@@ -89,6 +91,7 @@ mod tests {
         assert_eq!(seconds(123.4), "123 s");
         assert_eq!(bytes_per_second(1.324e9), "1.32 GB/s");
         assert_eq!(bytes_per_second(98.76e6), "98.8 MB/s");
+        assert_eq!(bytes_per_second(20_300.0), "20.3 kB/s");
     }
 
     #[test]
