@@ -1,5 +1,6 @@
 //! A report in words: what happened, and what would make it faster.
 
+use crate::read::{LEAST_ASKED, LEAST_ROWS_ASKED};
 use crate::report::{Engine, Hindrance, Reason, Report, RouteUse};
 use crate::request::Route;
 
@@ -56,10 +57,11 @@ impl Report {
             .or_else(|| self.by_cufile())
             .or_else(|| self.out_of_the_cache())
             .or_else(|| self.unnamed())
+            .or_else(|| self.few())
             .or_else(|| self.in_place())
             .unwrap_or_else(|| {
                 "It went out of the page cache by the fastest way that there is here: more threads \
-                 (GPUMAP_WORKERS) help until memory is what limits"
+                 (GPUMAP_WORKERS) help until memory is what limits, where it is of several pieces (GPUMAP_PIECE)"
                     .to_owned()
             })
     }
@@ -92,8 +94,8 @@ impl Report {
                  and without the name of a route another is taken"
             }
             None => {
-                "Whether cuFile went past the CPU is unknown: measure the read (ReadOptions::measure), or see \
-                 cachectl paths"
+                "Whether cuFile went past the CPU is unknown: measure the read (ReadOptions::measure, --measure), or \
+                 see cachectl paths"
             }
         };
         Some(told.to_owned())
@@ -107,11 +109,32 @@ impl Report {
         if direct * 10 < self.bytes && !absent {
             return None;
         }
-        Some(
-            "Storage is what took the time: where the same bytes are read again, have them cached by the first read \
-             (Cache::Fill, GPUMAP_CACHE=fill) or before it (cachectl warm)"
-                .to_owned(),
-        )
+        let told = match self.storage_read_bytes {
+            Some(read) if read * 10 < self.bytes => {
+                "Hardly anything came from storage: what was not cached lies in holes of the file, which are zeros \
+                 that nobody stores"
+            }
+            Some(_) => {
+                "Storage is what took the time: where the same bytes are read again, have them cached by the first \
+                 read (Cache::Fill, GPUMAP_CACHE=fill) or before it (cachectl warm)"
+            }
+            None => {
+                "Storage is what took the time, but for holes of the file: where the same bytes are read again, have \
+                 them cached by the first read (Cache::Fill, GPUMAP_CACHE=fill) or before it (cachectl warm)"
+            }
+        };
+        Some(told.to_owned())
+    }
+
+    /// Too little for several threads.
+    fn few(&self) -> Option<String> {
+        let few = self.bytes < LEAST_ASKED && self.rows < LEAST_ROWS_ASKED;
+        let in_place = self.engine(Engine::Dma).or(self.engine(Engine::Kernel));
+        (few && in_place.is_none()).then(|| {
+            "It is too small for more threads to help: much of its time is that of the call, which many ranges by one \
+             call share (a gather or a batch, --rows of cachectl)"
+                .to_owned()
+        })
     }
 
     fn unnamed(&self) -> Option<String> {
@@ -136,7 +159,8 @@ impl Report {
         }
         let next = match self.not_in_place? {
             Reason::NotRegistered | Reason::Slower { .. } => {
-                "register() what is read again, and the device reads the file's pages itself"
+                "where the same bytes are read again, saying so (ReadOptions::again, --again) has their pages \
+                 registered, which the device then reads itself"
                     .to_owned()
             }
             reason => format!("the device does not read the file's pages itself, since {reason}"),
@@ -153,7 +177,7 @@ fn part(route: Route, used: RouteUse) -> String {
         }
         (Route::Mapped, _) => "were copied out of the file's pages",
         (Route::Buffered, _) => "came through the page cache",
-        (Route::Direct, _) => "came from storage past the page cache",
+        (Route::Direct, _) => "came past the page cache",
     };
     let engine = used
         .engine
@@ -188,8 +212,8 @@ mod tests {
             (Route::Direct, Some(Engine::IoUring), 4),
         ];
         let told = read(&mixed).explain();
-        let first = "6 bytes were copied out of the file's pages (mapped by copy), and 4 bytes came from storage past \
-                     the page cache (direct by io_uring) in 20.0ms, where 10.0ms were expected. Storage";
+        let first = "6 bytes were copied out of the file's pages (mapped by copy), and 4 bytes came past the page cache \
+                     (direct by io_uring) in 20.0ms, where 10.0ms were expected. Storage";
         assert!(told.starts_with(first), "{told}");
     }
 
@@ -210,14 +234,14 @@ mod tests {
         ];
         let told = read(&beside).explain();
         let first = "3 bytes were copied out of the file's pages (mapped by copy), and 6 bytes were read by the device \
-                     out of the file's pages (mapped by kernel), and 1 bytes came from storage past the page cache \
-                     (direct by io_uring) in ";
+                     out of the file's pages (mapped by kernel), and 1 bytes came past the page cache (direct by io_uring) in ";
         assert!(told.starts_with(first), "{told}");
     }
 
     #[test]
     fn it_names_the_first_thing_in_the_way_and_is_two_sentences() {
-        let buffered = [(Route::Buffered, None, 10)];
+        let buffered = [(Route::Buffered, None, 10 << 20)];
+        let direct = [(Route::Direct, Some(Engine::Pread), 10 << 20)];
         let some = |change: &dyn Fn(&mut Report)| {
             let mut report = read(&buffered);
             change(&mut report);
@@ -227,9 +251,21 @@ mod tests {
             (Report::default(), "nothing to make faster"),
             (read(&buffered), "GPUMAP_WORKERS"),
             (read(&[(Route::Gds, None, 10)]), "ReadOptions::measure"),
+            (read(&[(Route::Buffered, None, 5)]), "too small for more"),
+            (read(&direct), "but for holes of the file: where"),
             (
-                read(&[(Route::Direct, Some(Engine::Pread), 10)]),
-                "Cache::Fill",
+                Report {
+                    storage_read_bytes: Some(10 << 20),
+                    ..read(&direct)
+                },
+                "took the time: where",
+            ),
+            (
+                Report {
+                    storage_read_bytes: Some(0),
+                    ..read(&direct)
+                },
+                "Hardly anything came from storage",
             ),
             (
                 read(&[(Route::Mapped, Some(Engine::Dma), 10)]),
@@ -237,7 +273,7 @@ mod tests {
             ),
             (
                 some(&|report| report.not_in_place = Some(Reason::NotRegistered)),
-                "register()",
+                "--again",
             ),
             (
                 some(&|report| report.not_in_place = Some(Reason::NoRegistration)),

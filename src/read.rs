@@ -46,8 +46,8 @@ const MANY_ROWS: usize = 1024;
 
 /// Fewer bytes, in fewer rows, go through the page cache whether they are there or not, and are not asked about: the
 /// kernel reads ahead for those that come one after another.
-const LEAST_ASKED: u64 = 1 << 20;
-const LEAST_ROWS_ASKED: u64 = 32;
+pub(crate) const LEAST_ASKED: u64 = 1 << 20;
+pub(crate) const LEAST_ROWS_ASKED: u64 = 32;
 
 /// Rows whose pages are registered are gathered beside others that are read where they have such a part of the bytes;
 /// fewer are copied as well.
@@ -238,6 +238,8 @@ impl Request<'_> {
         match named {
             Some(route) if route == by => Ok(()),
             Some(_) => Err(Reason::AnotherNamed),
+            None if self.bytes == 0 => Err(Reason::NothingAsked),
+            None if absent.bytes == 0 && self.map.lies_in_memory() => Err(Reason::NoStorage),
             None if absent.bytes == 0 => Err(Reason::Resident),
             None if self.cache() == Cache::Fill => Err(Reason::FillsNothing),
             None => Ok(()),
@@ -371,7 +373,8 @@ impl Request<'_> {
         absent: Extent,
     ) -> Result<(), Reason> {
         let least = self.runtime.settings().gds_threshold();
-        if named.is_none() && self.bytes / (self.rows.count() as u64).max(1) < least {
+        let average = self.bytes / (self.rows.count() as u64).max(1);
+        if named.is_none() && self.bytes > 0 && average < least {
             return Err(Reason::BelowThreshold { least });
         }
         self.past_the_cache(Route::Gds, named, absent)?;

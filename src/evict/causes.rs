@@ -19,6 +19,17 @@ pub struct Cause {
     pub evidence: String,
 }
 
+impl std::fmt::Display for Cause {
+    /// `dirty (3 pages): …`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.kind.fmt(f)?;
+        if let Some(pages) = self.pages {
+            write!(f, " ({pages} pages)")?;
+        }
+        write!(f, ": {}", self.evidence)
+    }
+}
+
 /// Kinds of reasons for which pages stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -13,10 +13,10 @@
 //! # std::fs::write(&path, [7u8; 10_000])?;
 //! let gone = evict::file(&path)?;
 //! if !gone.is_cold() {
-//!     for cause in &gone.causes {
-//!         println!("{}: {}", cause.kind, cause.evidence);
-//!     }
+//!     // weights.bin: resident before: 3 of 3 pages, now: 3 of 3 pages; locked (3 pages): ...
+//!     println!("{gone}");
 //! }
+//! # assert!(gone.to_string().contains("weights.bin: resident before: "));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -71,6 +71,17 @@ impl Eviction {
     #[must_use]
     pub fn is_cold(&self) -> bool {
         self.after.is_cold()
+    }
+}
+
+impl std::fmt::Display for Eviction {
+    /// How much was resident and is now, and why pages stayed.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, before, after) = (self.path.display(), &self.before, &self.after);
+        write!(f, "{path}: resident before: {before}, now: {after}")?;
+        self.causes
+            .iter()
+            .try_for_each(|cause| write!(f, "; {cause}"))
     }
 }
 

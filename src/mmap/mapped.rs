@@ -73,6 +73,11 @@ impl Mapped {
         }
     }
 
+    /// Whether the file has no storage to be read from.
+    pub(crate) fn lies_in_memory(&self) -> bool {
+        self.file_system.in_memory().is_some()
+    }
+
     /// Whether the mapping may show another file than the descriptor reads. On overlayfs a file
     /// that is written for the first time moves to another layer; a descriptor follows, a mapping
     /// does not.

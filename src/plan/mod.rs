@@ -5,6 +5,7 @@
 
 mod cut;
 mod mixed;
+mod told;
 
 use std::ops::Range;
 use std::time::Duration;

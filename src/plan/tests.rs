@@ -300,3 +300,25 @@ fn a_contiguous_read_is_cut_at_the_piece_size() {
         .collect();
     assert_eq!(ends, [4096, 8192, 10_000]);
 }
+
+#[test]
+fn a_plan_in_words_has_a_line_for_each_route() {
+    let rows = Rows::One(ByteRange::new(0, 10).unwrap());
+    let offers = offers(
+        [None, Some(7000), Some(2000), None],
+        Limits {
+            bytes: 5,
+            ..Limits::NONE
+        },
+    );
+    let plan = plan(rows, 10, None, &offers, None).unwrap();
+    let host = Reason::HostDestination.to_string();
+    let lines = [
+        "10 bytes, expected to take 2.0µs".to_owned(),
+        format!("  not gds: {host}"),
+        "  not mapped: expected to take 7.0µs, and the route taken 2.0µs".to_owned(),
+        "  buffered: 10 bytes, pieces: 2".to_owned(),
+        format!("  not direct: {host}"),
+    ];
+    assert_eq!(plan.to_string(), lines.join("\n"));
+}

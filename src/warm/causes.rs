@@ -17,6 +17,17 @@ pub struct Cause {
     pub evidence: String,
 }
 
+impl std::fmt::Display for Cause {
+    /// `reclaimed (3 pages): …`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.kind.fmt(f)?;
+        if let Some(pages) = self.pages {
+            write!(f, " ({pages} pages)")?;
+        }
+        write!(f, ": {}", self.evidence)
+    }
+}
+
 /// Kinds of reasons for which pages are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

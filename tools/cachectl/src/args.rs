@@ -20,9 +20,9 @@ macro_rules! help {
 
 Exit status:
   0    done
-  1    done, but the answer is no: an expectation not met, pages that stayed or may have, or
-       that are missing, a combination without a valid sample, reads not seen accelerated
-  2    wrong usage, or an error for at least one file; the other files are done all the same
+  1    done, but the answer is no: an expectation not met, pages that stayed or
+       are missing, or may have, no valid sample, reads not seen accelerated
+  2    wrong usage, or an error for at least one file; the others are done
   130  interrupted
   141  nobody reads the output any more"
         )
@@ -31,7 +31,7 @@ Exit status:
 
 const AFTER: &str = help!(
     "\
-Numbers of bytes take units: 4K, 4KiB (1024 each), 4kB (1000), up to T.
+Numbers of bytes take units: 4K, 4KiB (1024 each), 4kB (1000), up to T. \
 Settings come from the environment: see `cachectl settings`."
 );
 
@@ -57,8 +57,8 @@ Examples:
 
 const WARM_EXAMPLES: &str = help!(
     "\
-What is missing is read, and counted afterwards. Holes take no memory unless they are wanted; status
-counts them as missing. Where the kernel does not tell what is cached, as of another user's file, every
+What is missing is read, and counted afterwards. Holes take no memory unless they are wanted; status \
+counts them as missing. Where the kernel does not tell what is cached, as of another user's file, every \
 byte is read all the same: that is said, and counts as done.
 
 Examples:
@@ -69,8 +69,8 @@ Examples:
 
 const READ_EXAMPLES: &str = help!(
     "\
-A file of rows has one row a line, OFFSET LENGTH, with units; # begins a comment.
-Large reads go in windows of 64 MiB; times, bytes and pages are those of all windows together,
+A file of rows has one row a line, OFFSET LENGTH, with units; # begins a comment. \
+Large reads go in windows of 64 MiB; times, bytes and pages are those of all windows together, \
 reasons those of one.
 
 Examples:
@@ -82,9 +82,9 @@ Examples:
 
 const LOAD_EXAMPLES: &str = help!(
     "\
-All tensors are read by one call, whatever their sizes. In one allocation a file they lie where they lie
-behind the file's header, which is as well aligned as whoever wrote the file had it: the table says how well.
-In one allocation each they begin at a page on the host, and at 256 bytes at least on a GPU. A file with
+All tensors are read by one call, whatever their sizes. In one allocation a file they lie where they lie \
+behind the file's header, which is as well aligned as whoever wrote the file had it: the table says how well. \
+In one allocation each they begin at a page on the host, and at 256 bytes at least on a GPU. A file with \
 something wrong is told and left out, the others are loaded.
 
 Examples:
@@ -103,8 +103,8 @@ Examples:
 
 const BENCH_EXAMPLES: &str = help!(
     "\
-Lists multiply: every combination is measured. Before each run the state is made and proved; a
-run whose state was not proved is void. Every byte is checked, outside the timed part.
+Lists multiply: every combination is measured. Before each run the state is made and proved; a \
+run whose state was not proved is void. Every byte is checked, outside the timed part. \
 Without FILE a temporary file is made, and is gone at the end.
 
 Examples:
@@ -116,8 +116,8 @@ Examples:
 
 const DOCTOR_EXAMPLES: &str = help!(
     "\
-Every fact comes with its evidence, the file or the call that was asked, and where something is
-missing or poor, with what to do about it. Nothing is changed; one page of a file or a few are read,
+Every fact comes with its evidence, the file or the call that was asked, and where something is \
+missing or poor, with what to do about it. Nothing is changed; one page of a file or a few are read, \
 past the page cache.
 
 Examples:
@@ -128,10 +128,10 @@ Examples:
 
 const PATHS_EXAMPLES: &str = help!(
     "\
-Runs, each in a process of its own, after the file was dropped from the page cache: reads by
-cuFile; the same with cuFile's compatibility mode forced; the best route without cuFile; and by
-cuFile in requests of 4 MiB and of 1 GiB. Which path cuFile took is what its own counters show, or
-nvidia-fs's. Each run is one sample: `bench` measures. Exit status 1 where the first run did not
+Runs, each in a process of its own, after the file was dropped from the page cache: reads by \
+cuFile; the same with cuFile's compatibility mode forced; the best route without cuFile; and by \
+cuFile in requests of 4 MiB and of 1 GiB. Which path cuFile took is what its own counters show, or \
+nvidia-fs's. Each run is one sample: `bench` measures. Exit status 1 where the first run did not \
 go past the CPU, or nobody tells.
 
 Examples:
@@ -142,10 +142,10 @@ Examples:
 
 const CALIBRATE_EXAMPLES: &str = help!(
     "\
-Plans compare what reading costs by each route, as measured on one machine. This measures it on yours, in
-some seconds, with reads of a temporary file that is gone at the end, and writes a file that the setting
-GPUMAP_COSTS names. What could not be measured is left out, with the reason, and keeps its default; exit
-status 1 where nothing could. Measure where your files lie, and while nothing else is going on.
+Plans compare what reading costs by each route, as measured on one machine. This measures it on yours, in \
+some seconds, with reads of a temporary file that is gone at the end, and writes a file that the setting \
+GPUMAP_COSTS names. What is not measured stays as that file has it, where an earlier run on this machine \
+wrote it, and else is left out and keeps its default; exit status 1 where nothing could be measured. Measure where your files lie, and while nothing else is going on.
 
 Examples:
   cachectl calibrate --dir /data
@@ -386,6 +386,9 @@ pub(crate) struct LoadArgs {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) request: RequestArgs,
+    /// Threads of the read [default: GPUMAP_WORKERS]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -393,7 +396,7 @@ pub(crate) struct DoctorArgs {
     /// Files to tell about, after the machine and its GPUs. Each counts once, by whatever names it is given
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<OsString>,
-    /// Tell about this GPU only, as gpu:N; about none for host [default: every GPU]
+    /// Tell about this GPU only, as gpu:N; for host about none, nor about what reads into one take [default: every GPU]
     #[arg(long)]
     pub(crate) to: Option<To>,
 }
@@ -485,4 +488,29 @@ pub(crate) struct BenchArgs {
     /// Seed of the temporary file's bytes and of the order of rows
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    /// The terminal breaks paragraphs into lines: what is broken by hand would be broken twice.
+    #[test]
+    fn no_paragraph_of_a_help_is_broken_by_hand() {
+        let cli = Cli::command();
+        for command in cli.get_subcommands().chain([&cli]) {
+            let help = command.get_after_help().map(ToString::to_string);
+            let paragraphs = help.iter().flat_map(|help| help.split("\n\n"));
+            for paragraph in paragraphs {
+                let is_list = ["Examples:", "Exit status:"]
+                    .iter()
+                    .any(|it| paragraph.starts_with(it));
+                assert!(is_list || !paragraph.contains('\n'), "{paragraph}");
+                let widest = paragraph.lines().map(|line| line.chars().count()).max();
+                assert!(!is_list || widest <= Some(100), "{paragraph}");
+            }
+        }
+    }
 }

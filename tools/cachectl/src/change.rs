@@ -9,10 +9,15 @@ use gpumap::residency::Residency;
 use crate::json::CauseRecord;
 use crate::out::{Hue, Out, counted, printable, shown};
 
-/// The end of the last line: of how many files something is unknown, and how many had errors.
+/// Names that are not among the files that were counted before.
+pub(crate) fn others(errors: u64) -> String {
+    format!("{} failed", counted(errors, "other"))
+}
+
+/// The end of the last line: of how many files something is unknown, and how many others failed.
 pub(crate) fn besides(untold: u64, errors: u64) -> String {
     let unknown = (untold > 0).then(|| format!("; unknown for {}", counted(untold, "file")));
-    let errors = (errors > 0).then(|| format!("; {errors} with errors"));
+    let errors = (errors > 0).then(|| format!("; {}", others(errors)));
     format!(
         "{}{}",
         unknown.unwrap_or_default(),

@@ -12,15 +12,22 @@ use crate::names;
 use crate::out::{Hue, Out, printable, shown, size};
 use crate::outcome::Outcome;
 use crate::values::To;
+use crate::words;
 
 /// The widest that the column of values gets; longer values have a line to themselves.
 const WIDEST: usize = 40;
 
 pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
-    let (machine, driver, gds) = (facts::machine(runtime), facts::driver(), facts::gds());
-    let told = [machine.all(), driver.all(), gds.all()].concat();
-    let mut told = records(Subject::Machine, &told);
-    if args.to != Some(To::Host) {
+    let host_alone = args.to == Some(To::Host);
+    let mut told = records(Subject::Machine, &facts::machine(runtime).all());
+    if host_alone {
+        told.retain(is_of_the_host);
+    } else {
+        let (driver, gds) = (facts::driver(), facts::gds());
+        told.extend(records(
+            Subject::Machine,
+            &[driver.all(), gds.all()].concat(),
+        ));
         let about = about(Subject::Machine);
         told.extend(
             cufile::facts(runtime.settings())
@@ -56,14 +63,16 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
                 tell(out, subject, records(subject, &facts.all()));
                 devices.push((To::Gpu(number), facts));
             }
-            Err(error) => failed(subject, format!("gpu:{number}: {error}")),
+            Err(error) => failed(subject, words::of_device(To::Gpu(number), &error)),
         }
     }
     names::visit_files(&args.files, &mut |name| match name {
         Ok(path) => match facts::of(path) {
             Ok(file) => {
                 let subject = Subject::File(path);
-                tell(out, subject, records(subject, &file.all()));
+                let mut told = records(subject, &file.all());
+                told.retain(|fact| !host_alone || is_of_the_host(fact));
+                tell(out, subject, told);
                 for (number, device) in &devices {
                     let way = facts::between(&file, device);
                     let subject = Subject::Way(path, *number);
@@ -75,6 +84,11 @@ pub(crate) fn run(args: &DoctorArgs, runtime: &Runtime, out: &Out) -> Outcome {
         Err(trouble) => failed(Subject::File(&trouble.path), trouble.what),
     });
     outcome
+}
+
+/// Whether it matters to reads into host memory: GPUDirect Storage does not.
+fn is_of_the_host(fact: &FactRecord) -> bool {
+    !fact.name.starts_with("gds_")
 }
 
 /// By whose costs plans choose.

@@ -8,7 +8,9 @@ use gpumap::evict::{self, Eviction, Options, SystemEviction};
 
 use crate::args::EvictArgs;
 use crate::change::{Table, besides};
-use crate::json::{CauseRecord, EvictRecord, EvictSystemRecord, MapperRecord, Name};
+use crate::json::{
+    CauseRecord, EvictRecord, EvictSystemRecord, EvictTotalRecord, MapperRecord, Name,
+};
 use crate::names;
 use crate::out::{Out, counted, printable, size};
 use crate::outcome::Outcome;
@@ -25,11 +27,7 @@ pub(crate) fn run(args: &EvictArgs, out: &Out) -> Outcome {
         out,
         progress: Progress::new(out),
         outcome: Outcome::Done,
-        files: 0,
-        dropped: 0,
-        stayed: 0,
-        untold: 0,
-        errors: 0,
+        total: EvictTotalRecord::default(),
         table: Table::new(out),
     };
     names::visit(&args.names, out, &mut |name| match name {
@@ -44,18 +42,13 @@ struct Evict<'e> {
     out: &'e Out,
     progress: Progress,
     outcome: Outcome,
-    files: u64,
-    dropped: u64,
-    stayed: u64,
-    /// Files of which it is not known what stayed.
-    untold: u64,
-    errors: u64,
+    total: EvictTotalRecord,
     table: Table<'e>,
 }
 
 impl Evict<'_> {
     fn file(&mut self, path: &Path) {
-        let files = self.files;
+        let files = self.total.files;
         self.progress
             .tell(|| format!("evict: {files} files done, now {}", names::brief(path)));
         match drop_file(path, self.args) {
@@ -65,12 +58,13 @@ impl Evict<'_> {
     }
 
     fn told(&mut self, path: &Path, gone: &Eviction) {
-        self.files += 1;
+        let total = &mut self.total;
+        total.files += 1;
         self.outcome = self.outcome.max(Outcome::yes(gone.is_cold()));
         let (before, after) = (gone.before.resident, gone.after.resident);
-        self.dropped += before.zip(after).map_or(0, |(b, a)| b.saturating_sub(a));
-        self.stayed += after.unwrap_or(0);
-        self.untold += u64::from(after.is_none());
+        total.dropped_pages += before.zip(after).map_or(0, |(b, a)| b.saturating_sub(a));
+        total.stayed_pages += after.unwrap_or(0);
+        total.unknown += u64::from(after.is_none());
         self.progress.hide();
         let record = record(path, gone);
         if !self.out.json() {
@@ -91,7 +85,7 @@ impl Evict<'_> {
 
     fn failed(&mut self, path: &Path, error: String) {
         self.outcome = Outcome::Failed;
-        self.errors += 1;
+        self.total.errors += 1;
         self.progress.hide();
         if self.out.json() {
             self.out.record(EvictRecord {
@@ -105,11 +99,13 @@ impl Evict<'_> {
     }
 
     fn end(self) -> Outcome {
-        let (files, dropped) = (counted(self.files, "file"), counted(self.dropped, "page"));
-        let stayed = self.stayed;
-        let besides = besides(self.untold, self.errors);
+        let total = &self.total;
+        let files = counted(total.files, "file");
+        let (dropped, stayed) = (counted(total.dropped_pages, "page"), total.stayed_pages);
+        let besides = besides(total.unknown, total.errors);
         self.table
             .end(|| format!("{dropped} dropped of {files}, {stayed} stayed{besides}"));
+        self.out.record(self.total);
         self.outcome
     }
 }

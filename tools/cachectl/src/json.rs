@@ -54,10 +54,14 @@ pub enum Record {
     Total(TotalRecord),
     /// `evict`: one file.
     Evict(EvictRecord),
+    /// `evict`: all files together, at the end.
+    EvictTotal(EvictTotalRecord),
     /// `evict --system`.
     EvictSystem(EvictSystemRecord),
     /// `warm`: one file.
     Warm(WarmRecord),
+    /// `warm`: all files together, at the end.
+    WarmTotal(WarmTotalRecord),
     /// `read`.
     Read(ReadRecord),
     /// `load`: one file.
@@ -86,6 +90,8 @@ pub enum Record {
     Path(PathRecord),
     /// `paths`: what the runs show together, at the end.
     PathsTotal(PathsTotalRecord),
+    /// Every command: it was not begun.
+    Error(ErrorRecord),
 }
 
 /// The name of a file.
@@ -216,6 +222,21 @@ pub struct MapperRecord {
     pub command: String,
 }
 
+/// `evict`: all files together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EvictTotalRecord {
+    /// Files that were tried, each once, without those in `errors`.
+    pub files: u64,
+    /// Names that gave an error.
+    pub errors: u64,
+    /// Files of which it is not known what stayed.
+    pub unknown: u64,
+    /// Pages that went, of those files of which it is known.
+    pub dropped_pages: u64,
+    /// Pages that stayed, of those files of which it is known.
+    pub stayed_pages: u64,
+}
+
 /// `evict --system`: what dropping everything did.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EvictSystemRecord {
@@ -260,6 +281,21 @@ pub struct WarmRecord {
     pub seconds: Option<f64>,
     /// What went wrong with this file.
     pub error: Option<String>,
+}
+
+/// `warm`: all files together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WarmTotalRecord {
+    /// Files that were tried, each once, without those in `errors`.
+    pub files: u64,
+    /// Names that gave an error.
+    pub errors: u64,
+    /// Files of which it is not known what is missing.
+    pub unknown: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Pages that are missing, of those files of which it is known.
+    pub missing_pages: u64,
 }
 
 /// `read`: one read of one file.
@@ -352,6 +388,9 @@ pub struct LoadTotalRecord {
     pub whole_seconds: Option<f64>,
     /// How the bytes travelled.
     pub report: Option<ReportRecord>,
+    /// What went wrong before any file was looked at.
+    #[serde(default)]
+    pub error: Option<String>,
 }
 
 /// How bytes travelled.
@@ -361,7 +400,7 @@ pub struct ReportRecord {
     pub bytes: u64,
     /// What each route did, by its name; routes that moved nothing are not there.
     pub routes: BTreeMap<String, RouteRecord>,
-    /// Why the other routes were not taken, by their names.
+    /// Why the other routes were not taken, by their names; of several reads those of the first that has one.
     pub reasons: BTreeMap<String, String>,
     /// Why no device was to read the file's pages in place; `null` where one was, and for host memory.
     pub not_in_place: Option<String>,
@@ -648,6 +687,9 @@ pub struct CalibrateRecord {
     pub file_system: Option<String>,
     /// The file of costs that was written; `null` where none was.
     pub out: Option<Name>,
+    /// Constants in it that were not measured now, and are as an earlier run on this machine measured them.
+    #[serde(default)]
+    pub kept: Vec<String>,
     /// How long all of it took.
     pub seconds: f64,
     /// What went wrong.
@@ -715,6 +757,13 @@ pub struct PathsTotalRecord {
     pub error: Option<String>,
 }
 
+/// Every command: why it was not begun, as for a setting that is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ErrorRecord {
+    /// What went wrong.
+    pub error: String,
+}
+
 macro_rules! from_records {
     ($($variant:ident($record:ident)),* $(,)?) => {$(
         impl From<$record> for Record {
@@ -729,8 +778,10 @@ from_records!(
     File(FileRecord),
     Total(TotalRecord),
     Evict(EvictRecord),
+    EvictTotal(EvictTotalRecord),
     EvictSystem(EvictSystemRecord),
     Warm(WarmRecord),
+    WarmTotal(WarmTotalRecord),
     Read(ReadRecord),
     Load(LoadRecord),
     Tensor(TensorRecord),
@@ -745,4 +796,5 @@ from_records!(
     Calibrate(CalibrateRecord),
     Path(PathRecord),
     PathsTotal(PathsTotalRecord),
+    Error(ErrorRecord),
 );

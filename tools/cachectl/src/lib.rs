@@ -30,6 +30,7 @@ mod values;
 mod warm;
 mod words;
 
+use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use gpumap::Runtime;
 use interrupt::Interrupt;
+use json::ErrorRecord;
 use out::Out;
 use outcome::Outcome;
 
@@ -100,15 +102,11 @@ fn run(command: Command, out: &Out) -> Outcome {
             let (settings, errors) = gpumap::Settings::from_env_tolerant();
             let other = errors.iter().find(|error| error.key != "GPUMAP_COSTS");
             if let Some(error) = other {
-                out.problem(error);
-                return Outcome::Failed;
+                return not_begun(error, out);
             }
             return calibrate::run(args, settings, out);
         }
-        (_, Err(error)) => {
-            out.problem(&error);
-            return Outcome::Failed;
-        }
+        (_, Err(error)) => return not_begun(&error, out),
     };
     let settings = runtime.settings().clone();
     match command {
@@ -125,4 +123,16 @@ fn run(command: Command, out: &Out) -> Outcome {
         Command::PathsRun(args) => paths::one::run(&args, settings, out),
         Command::Settings => settings::run(out),
     }
+}
+
+/// Tells it where other errors of the command would stand.
+fn not_begun(error: &dyn Display, out: &Out) -> Outcome {
+    if out.json() {
+        out.record(ErrorRecord {
+            error: error.to_string(),
+        });
+    } else {
+        out.problem(error);
+    }
+    Outcome::Failed
 }

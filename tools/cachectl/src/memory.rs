@@ -143,7 +143,7 @@ impl Memory {
 }
 
 fn told(to: To, error: &gpumap::Error) -> String {
-    format!("--to {to}: {}", words::of(error))
+    format!("--to {}", words::of_device(to, error))
 }
 
 fn refused(bytes: u64) -> String {

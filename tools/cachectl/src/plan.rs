@@ -1,6 +1,7 @@
 //! `plan`: how a read would be done.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use gpumap::{Memory, Plan, Reason, Route, Settings};
 
@@ -10,11 +11,11 @@ use crate::out::{Out, counted, size};
 use crate::outcome::Outcome;
 use crate::request::{self, Asked, Request};
 use crate::values::To;
-use crate::words;
+use crate::{units, words};
 
 pub(crate) fn run(args: &PlanArgs, settings: Settings, out: &Out) -> Outcome {
     let to = args.request.to;
-    let planned = Request::open(&args.request, None, settings)
+    let planned = Request::open(&args.request, args.workers.as_deref(), settings)
         .and_then(|request| plan(&request, to.memory()));
     let name = Name::from(request::file(&args.request));
     match planned {
@@ -83,18 +84,23 @@ pub(crate) fn reasons(of: impl Fn(Route) -> Option<Reason>) -> BTreeMap<String, 
         .collect()
 }
 
+fn time(time: Duration) -> String {
+    units::seconds(time.as_secs_f64())
+}
+
 /// One line for each route; there may be very many pieces.
 fn table(to: To, plan: &Plan, out: &Out) {
     let pieces = plan.pieces();
     let count = counted(pieces.len() as u64, "piece");
     let (expected, in_all) = (plan.expected(), plan.expected_in_all());
     let later = match in_all > expected {
-        true => format!(", {in_all:.1?} with the reads to come"),
+        true => format!(", {} with the reads to come", time(in_all)),
         false => String::new(),
     };
     let (bytes, to) = (size(plan.bytes()), to.words());
     out.line(format!(
-        "{bytes}{to} in {count}, some {expected:.1?}{later}"
+        "{bytes}{to} in {count}, some {}{later}",
+        time(expected)
     ));
     let (refused, taken): (Vec<_>, Vec<_>) = Route::ALL
         .into_iter()

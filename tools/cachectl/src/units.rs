@@ -43,19 +43,39 @@ pub(crate) fn block(bytes: u64) -> String {
 pub(crate) fn bytes_per_second(speed: f64) -> String {
     if speed >= 0.999_5e9 {
         format!("{} GB/s", digits(speed / 1e9))
-    } else {
+    } else if speed >= 0.999_5e6 {
         format!("{} MB/s", digits(speed / 1e6))
+    } else {
+        format!("{} kB/s", digits(speed / 1e3))
     }
 }
 
-/// `812 rows/s`, `51.2 k rows/s`, `1.24 M rows/s`.
-pub(crate) fn rows_per_second(speed: f64) -> String {
-    if speed >= 0.999_5e6 {
-        format!("{} M rows/s", digits(speed / 1e6))
-    } else if speed >= 0.999_5e3 {
-        format!("{} k rows/s", digits(speed / 1e3))
-    } else {
-        format!("{} rows/s", digits(speed))
+/// For the columns of a table, in which numbers are compared: each in one unit, however large or small.
+pub(crate) mod column {
+    use super::digits;
+
+    /// `885 ms`, `0.085 ms`.
+    pub(crate) fn seconds(seconds: f64) -> String {
+        format!("{} ms", small(seconds * 1e3))
+    }
+
+    /// `4037 MB/s`.
+    pub(crate) fn bytes_per_second(speed: f64) -> String {
+        format!("{} MB/s", small(speed / 1e6))
+    }
+
+    /// `51.2 k rows/s`, `1009 k rows/s`.
+    pub(crate) fn rows_per_second(speed: f64) -> String {
+        format!("{} k rows/s", small(speed / 1e3))
+    }
+
+    /// More decimals where two would show little or nothing of it.
+    fn small(number: f64) -> String {
+        match number {
+            n if n < 0.099_95 => format!("{n:.4}"),
+            n if n < 0.999_5 => format!("{n:.3}"),
+            n => digits(n),
+        }
     }
 }
 
@@ -71,9 +91,17 @@ mod tests {
         assert_eq!(seconds(123.4), "123 s");
         assert_eq!(bytes_per_second(1.324e9), "1.32 GB/s");
         assert_eq!(bytes_per_second(98.76e6), "98.8 MB/s");
-        assert_eq!(rows_per_second(812.0), "812 rows/s");
-        assert_eq!(rows_per_second(51_234.0), "51.2 k rows/s");
-        assert_eq!(rows_per_second(1_240_000.0), "1.24 M rows/s");
+        assert_eq!(bytes_per_second(20_300.0), "20.3 kB/s");
+    }
+
+    #[test]
+    fn a_column_has_one_unit() {
+        let times = [12.3, 0.885, 0.000_085_2, 0.000_001_23].map(column::seconds);
+        assert_eq!(times, ["12300 ms", "885 ms", "0.0852 ms", "0.0012 ms"]);
+        let speeds = [55.3e9, 98.76e6, 0.2e6].map(column::bytes_per_second);
+        assert_eq!(speeds, ["55300 MB/s", "98.8 MB/s", "0.200 MB/s"]);
+        let rows = [1_240_000.0, 812.0].map(column::rows_per_second);
+        assert_eq!(rows, ["1240 k rows/s", "0.812 k rows/s"]);
     }
 
     #[test]

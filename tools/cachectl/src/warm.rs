@@ -9,7 +9,7 @@ use gpumap::warm::{Options, Verified, Warmed};
 
 use crate::args::WarmArgs;
 use crate::change::{Table, besides};
-use crate::json::{CauseRecord, Name, WarmRecord};
+use crate::json::{CauseRecord, Name, WarmRecord, WarmTotalRecord};
 use crate::names;
 use crate::out::{Out, counted, percent, size};
 use crate::outcome::Outcome;
@@ -24,11 +24,7 @@ pub(crate) fn run(args: &WarmArgs, out: &Out) -> Outcome {
         progress: Mutex::new(Progress::new(out)),
         outcome: Outcome::Done,
         table: Table::new(out),
-        files: 0,
-        read_bytes: 0,
-        missing: 0,
-        untold: 0,
-        errors: 0,
+        total: WarmTotalRecord::default(),
     };
     names::visit(&args.names, out, &mut |name| match name {
         Ok(path) => warm.file(path),
@@ -43,12 +39,7 @@ struct Warm<'w> {
     progress: Mutex<Progress>,
     outcome: Outcome,
     table: Table<'w>,
-    files: u64,
-    read_bytes: u64,
-    missing: u64,
-    /// Files of which it is not known what is missing.
-    untold: u64,
-    errors: u64,
+    total: WarmTotalRecord,
 }
 
 impl Warm<'_> {
@@ -65,7 +56,7 @@ impl Warm<'_> {
             progress.tell(|| {
                 format!(
                     "warm: {} done, now {} of {} of {}",
-                    counted(self.files, "file"),
+                    counted(self.total.files, "file"),
                     percent(so_far.done_bytes, so_far.total_bytes),
                     size(so_far.total_bytes),
                     names::brief(path)
@@ -81,11 +72,12 @@ impl Warm<'_> {
     }
 
     fn told(&mut self, path: &Path, warmed: &Warmed) {
-        self.files += 1;
+        let total = &mut self.total;
+        total.files += 1;
         self.outcome = self.outcome.max(Outcome::yes(warmed.is_complete()));
-        self.read_bytes += warmed.read_bytes;
-        self.missing += warmed.missing_pages.unwrap_or(0);
-        self.untold += u64::from(warmed.missing_pages.is_none());
+        total.read_bytes += warmed.read_bytes;
+        total.missing_pages += warmed.missing_pages.unwrap_or(0);
+        total.unknown += u64::from(warmed.missing_pages.is_none());
         self.hide_progress();
         let record = record(path, warmed);
         if !self.out.json() {
@@ -113,7 +105,7 @@ impl Warm<'_> {
 
     fn failed(&mut self, path: &Path, error: String) {
         self.outcome = Outcome::Failed;
-        self.errors += 1;
+        self.total.errors += 1;
         self.hide_progress();
         if self.out.json() {
             self.out.record(WarmRecord {
@@ -132,11 +124,16 @@ impl Warm<'_> {
     }
 
     fn end(self) -> Outcome {
-        let (files, missing) = (counted(self.files, "file"), counted(self.missing, "page"));
-        let read = size(self.read_bytes);
-        let besides = besides(self.untold, self.errors);
+        let total = &self.total;
+        let (files, missing) = (
+            counted(total.files, "file"),
+            counted(total.missing_pages, "page"),
+        );
+        let read = size(total.read_bytes);
+        let besides = besides(total.unknown, total.errors);
         self.table
             .end(|| format!("{read} read of {files}, {missing} missing{besides}"));
+        self.out.record(self.total);
         self.outcome
     }
 }

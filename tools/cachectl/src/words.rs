@@ -6,6 +6,8 @@ use std::path::Path;
 
 use gpumap::{Error, Reason};
 
+use crate::values::To;
+
 pub(crate) fn of(error: &Error) -> String {
     match error {
         Error::OutOfRange {
@@ -38,6 +40,15 @@ pub(crate) fn of(error: &Error) -> String {
             reason_of(*reason)
         ),
         other => other.to_string(),
+    }
+}
+
+/// An error about a device, which the message may begin with: it is named once.
+pub(crate) fn of_device(to: To, error: &Error) -> String {
+    let said = of(error);
+    match said.strip_prefix(&format!("{to} ")) {
+        Some(_) => said,
+        None => format!("{to}: {said}"),
     }
 }
 

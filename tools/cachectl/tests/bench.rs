@@ -255,12 +255,17 @@ fn in_memory_nothing_is_cold_and_the_table_says_why() {
         assert_eq!((cold.valid_samples, cold.median_seconds), (0, None));
         assert_eq!((cold.bytes_per_second, cold.rows_per_second), (None, None));
         assert_eq!(cold.void_reasons.len(), 1);
+        assert!(cold.notes[0].contains("--states warm"), "{cold:?}");
     }
     let output = bench(&[name, "--samples", "1", "--states", "cold"]);
     assert_eq!(output.status.code(), Some(1));
     let shown = text(&output.stdout);
     assert!(
         shown.contains("void: 2048 of 2048 pages stayed (file_system)"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("warning: cold seq 1M") && shown.contains("with --dir"),
         "{shown}"
     );
     assert!(
@@ -602,7 +607,7 @@ fn what_cannot_be_measured_is_an_error_with_a_next_step() {
         (&["--states", "tepid"], "cold, half, warm"),
         (&["--patterns", "backwards"], "seq, random"),
         (&["--routes", "fastest"], "auto, buffered"),
-        (&["--to", "gpu:0"], "--to gpu:0: "),
+        (&["--to", "gpu:0"], "--to gpu:0"),
     ];
     for (args, part) in cases {
         let output = bench(args);

@@ -23,11 +23,19 @@ pub(crate) struct Case<'c> {
     /// The median time of the warm runs of the same read.
     pub(crate) warm_seconds: Option<f64>,
     pub(crate) lower_caches: &'c [LowerCache],
+    /// Whether the file has no storage.
+    pub(crate) in_memory: bool,
 }
 
-/// Every note that applies; none on a cell without a valid sample.
+/// Every note that applies; on a cell without a valid sample only why it has none.
 pub(crate) fn notes(case: &Case<'_>) -> Vec<String> {
-    let rules = [on_a_loop, not_from_storage, as_fast_as_warm, from_storage];
+    let rules = [
+        never_cold,
+        on_a_loop,
+        not_from_storage,
+        as_fast_as_warm,
+        from_storage,
+    ];
     rules.iter().filter_map(|rule| rule(case)).collect()
 }
 
@@ -51,6 +59,15 @@ impl Case<'_> {
             State::Warm => None,
         }
     }
+}
+
+/// Every sample is void, and will be.
+fn never_cold(case: &Case<'_>) -> Option<String> {
+    (case.in_memory && case.state != State::Warm).then(|| {
+        "the file lies in memory, where nothing is ever cold: name a file on storage, or a folder on storage with \
+         --dir, or ask for --states warm"
+            .to_owned()
+    })
 }
 
 /// The pages of a loop device's file are a page cache below the page cache.
@@ -133,6 +150,7 @@ mod tests {
             median_storage_bytes: Some(median),
             warm_seconds: Some(1.0),
             lower_caches: lower,
+            in_memory: false,
         })
     }
 

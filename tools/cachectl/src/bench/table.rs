@@ -1,6 +1,6 @@
 //! The table for people, and the facts under it that rule what it shows.
 
-use gpumap::facts::{FileFacts, LowerCache};
+use gpumap::facts::{FileFacts, LowerCache, StorageKind};
 use gpumap::sample::State;
 
 use super::cells::{Cell, Pattern};
@@ -10,7 +10,7 @@ use super::problem::Problem;
 use super::subject::Subject;
 use crate::json::SummaryRecord;
 use crate::out::{printable, size};
-use crate::units;
+use crate::units::{self, column};
 
 const HEAD: [&str; COLUMNS] = [
     "state",
@@ -79,8 +79,8 @@ fn line(measured: &Measured) -> [String; COLUMNS] {
     let summary = measured.summary();
     let spread = summary.min_seconds.zip(summary.max_seconds);
     let speed = match cell.pattern {
-        Pattern::Seq => summary.bytes_per_second.map(units::bytes_per_second),
-        Pattern::Random => summary.rows_per_second.map(units::rows_per_second),
+        Pattern::Seq => summary.bytes_per_second.map(column::bytes_per_second),
+        Pattern::Random => summary.rows_per_second.map(column::rows_per_second),
     };
     let or_dash = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
     [
@@ -90,9 +90,10 @@ fn line(measured: &Measured) -> [String; COLUMNS] {
         summary.destination.clone(),
         measured.route(),
         cell.workers.to_string(),
-        or_dash(summary.median_seconds.map(units::seconds)),
+        or_dash(summary.median_seconds.map(column::seconds)),
         or_dash(
-            spread.map(|(min, max)| format!("{} to {}", units::seconds(min), units::seconds(max))),
+            spread
+                .map(|(min, max)| format!("{} to {}", column::seconds(min), column::seconds(max))),
         ),
         or_dash(speed),
         or_dash(summary.storage_read_bytes.map(size)),
@@ -169,6 +170,14 @@ fn lower_caches(subject: &Subject) -> &[LowerCache] {
     known.unwrap_or_default()
 }
 
+fn is_in_memory(subject: &Subject) -> bool {
+    let storage = subject
+        .facts
+        .as_ref()
+        .and_then(|file| file.storage.value.as_ref());
+    storage.is_some_and(|storage| storage.kind == StorageKind::Memory)
+}
+
 /// What speaks against the times of each cell.
 pub(crate) fn notes(subject: &Subject, cells: &[Measured]) -> Vec<Vec<String>> {
     let warm_seconds = |of: &Cell| {
@@ -188,6 +197,7 @@ pub(crate) fn notes(subject: &Subject, cells: &[Measured]) -> Vec<Vec<String>> {
             median_storage_bytes: measured.summary().storage_read_bytes,
             warm_seconds: warm_seconds(&measured.ready.cell),
             lower_caches: lower_caches(subject),
+            in_memory: is_in_memory(subject),
         })
     };
     cells.iter().map(notes).collect()

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use gpumap::{Runtime, facts};
 
 use super::found::{Findings, Found};
+use super::kept::Kept;
 use crate::bench::subject::Subject;
 use crate::out::{printable, size};
 
@@ -64,14 +65,23 @@ fn not_written(path: &Path, error: &std::io::Error) -> String {
 }
 
 /// All of it. `to` says where bytes went.
-pub(super) fn text(found: &Findings, subject: &Subject, runtime: &Runtime, to: &str) -> String {
+pub(super) fn text(
+    found: &Findings,
+    kept: &Kept,
+    subject: &Subject,
+    machine: &str,
+    to: &str,
+) -> String {
     let mut text = format!("{FIRST}\n");
-    for line in about(subject, runtime, to) {
+    for line in about(subject, machine, to) {
         let _ = writeln!(text, "# {}", printable(&line));
     }
     text.push_str("# Each name ends in its unit. What is left out keeps its default.\n\n");
-    for found in &found.0 {
+    for found in found.0.iter().filter(|found| !kept.has(found.name)) {
         let _ = writeln!(text, "{}", line(found));
+    }
+    for (_, line) in &kept.lines {
+        let _ = writeln!(text, "{}", printable(line));
     }
     text
 }
@@ -83,9 +93,23 @@ fn line(Found { name, how, value }: &Found) -> String {
     }
 }
 
-fn about(subject: &Subject, runtime: &Runtime, to: &str) -> [String; 4] {
+/// The machine, as its file names it.
+pub(super) fn machine(runtime: &Runtime) -> String {
     let machine = facts::machine(runtime);
-    let known = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
+    let named = format!(
+        "{}, {} cores, Linux {}",
+        processor(),
+        known(machine.cores.value.map(|cores| cores.to_string())),
+        known(machine.kernel.value)
+    );
+    printable(&named)
+}
+
+fn known(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn about(subject: &Subject, machine: &str, to: &str) -> [String; 4] {
     let storage = subject.facts.as_ref().and_then(|facts| {
         let (kind, source) = (
             facts.file_system.value.as_ref()?,
@@ -95,12 +119,7 @@ fn about(subject: &Subject, runtime: &Runtime, to: &str) -> [String; 4] {
     });
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH);
     [
-        format!(
-            "machine: {}, {} cores, Linux {}",
-            processor(),
-            known(machine.cores.value.map(|cores| cores.to_string())),
-            known(machine.kernel.value)
-        ),
+        format!("machine: {machine}"),
         format!(
             "date: {}; cachectl {}",
             date(seconds.map_or(0, |since| since.as_secs() / 86_400)),

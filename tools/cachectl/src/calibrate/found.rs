@@ -3,7 +3,7 @@
 use gpumap::Costs;
 
 /// Larger values are not accepted in a file of costs.
-const MOST: f64 = 1e9;
+pub(super) const MOST: f64 = 1e9;
 
 /// A constant.
 #[derive(Debug)]
@@ -28,6 +28,12 @@ impl Found {
 pub(super) struct Findings(pub(super) Vec<Found>);
 
 impl Findings {
+    /// Whether it was measured.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let mut found = self.0.iter();
+        found.any(|found| found.name == name && found.value.is_ok())
+    }
+
     /// Adds a constant, in its unit; gives it back as it was measured, for others that are told from it.
     pub(super) fn put(
         &mut self,

@@ -6,6 +6,7 @@ mod file;
 mod found;
 mod gauge;
 mod host;
+mod kept;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use crate::progress::Progress;
 use crate::values::To;
 use found::{Findings, Found};
 use gauge::Gauge;
+use kept::Kept;
 
 /// Nothing is begun after so long; what is under way then takes a second or two.
 const TIME: Duration = Duration::from_secs(16);
@@ -91,10 +93,17 @@ fn calibrate(
     let any = found.0.iter().any(|found| found.value.is_ok());
     tell(&found, out);
     if any {
-        let text = file::text(&found, &subject, &runtime, &to);
+        let machine = file::machine(&runtime);
+        let kept = Kept::of(&args.out, &machine, &found);
+        let text = file::text(&found, &kept, &subject, &machine, &to);
         file::write(&args.out, &text).map_err(Problem::Destination)?;
         record.out = Some(Name::from(args.out.as_path()));
-        told_next(&args.out, &subject, out);
+        record.kept = kept
+            .lines
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        told_next(&args.out, &subject, &record.kept, out);
     }
     Ok(Outcome::yes(any))
 }
@@ -175,10 +184,16 @@ fn row(found: &Found, width: usize, out: &Out) -> String {
     format!("{:width$}  {here:>9}  {default:>9}  {how}", found.name)
 }
 
-fn told_next(path: &Path, subject: &Subject, out: &Out) {
+fn told_next(path: &Path, subject: &Subject, kept: &[String], out: &Out) {
     let file = subject.called();
     out.line(format_args!("read: {file}, {}", size(subject.len)));
     out.line(format_args!("written: {}", shown(path)));
+    if !kept.is_empty() {
+        let kept = kept.join(", ");
+        out.line(format_args!(
+            "kept, as an earlier run measured them: {kept}"
+        ));
+    }
     let next = printable(&file::next_step(path));
     out.line(format_args!("to have plans go by it: {next}"));
 }

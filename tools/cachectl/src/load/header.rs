@@ -131,54 +131,90 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// The tensors, if each lies inside `len` bytes and is as long as its shape says, and no two share bytes or a name.
+/// The tensors, if together they are the `len` bytes behind the header, end to end, each of a known type and as long as
+/// its shape says, and no two share a name. The format's own implementation refuses everything else too.
 fn checked(entries: Entries, len: u64) -> Result<Vec<Tensor>, String> {
     let mut tensors = Vec::with_capacity(entries.0.len());
     for (name, entry) in entries.0 {
-        let [start, end] = entry.data_offsets;
-        let Entry { dtype, shape, .. } = entry;
-        if start > end || end > len {
-            return Err(format!(
-                "the tensor {name} would lie in bytes {start}..{end} of the {len} behind the header; the file is \
-                 cut, or damaged: fetch it again"
-            ));
-        }
-        // Of types that are not known here nothing is demanded.
-        if bits(&dtype).is_some_and(|bits| bytes(&shape, bits) != Some(end - start)) {
-            return Err(format!(
-                "the tensor {name} is of type {dtype} and shape {shape:?}, which are not the {} bytes that it has; \
-                 the file is damaged: fetch it again",
-                end - start
-            ));
-        }
-        tensors.push(Tensor {
-            name,
-            dtype,
-            shape,
-            bytes: start..end,
-        });
+        tensors.push(one(name, entry, len)?);
     }
-    let in_common = |what: &str, one: &Tensor, other: &Tensor| {
-        let (one, other) = (&one.name, &other.name);
-        format!(
-            "the tensors {one} and {other} have a {what} in common; the file is damaged: fetch it again"
-        )
-    };
     tensors.sort_by(|one, other| one.name.cmp(&other.name));
-    if let Some([one, other]) = pair(&tensors, |one, other| one.name == other.name) {
-        return Err(in_common("name", one, other));
+    if let Some([twin, _]) = tensors
+        .array_windows()
+        .find(|[one, other]| one.name == other.name)
+    {
+        let name = &twin.name;
+        return Err(format!(
+            "two tensors have the name {name}; the file is damaged: fetch it again"
+        ));
     }
     tensors.sort_by_key(|tensor| (tensor.bytes.start, tensor.bytes.end));
-    let filled: Vec<&Tensor> = tensors.iter().filter(|tensor| tensor.len() > 0).collect();
-    if let Some([one, other]) = pair(&filled, |one, other| one.bytes.end > other.bytes.start) {
-        return Err(in_common("byte", one, other));
-    }
+    end_to_end(&tensors, len)?;
     Ok(tensors)
 }
 
-/// The first two neighbours of which it is so.
-fn pair<T>(all: &[T], is_so: impl Fn(&T, &T) -> bool) -> Option<&[T; 2]> {
-    all.array_windows().find(|[one, other]| is_so(one, other))
+/// A tensor, if it lies inside `len` bytes and is as long as its shape says.
+fn one(name: String, entry: Entry, len: u64) -> Result<Tensor, String> {
+    let [start, end] = entry.data_offsets;
+    let Entry { dtype, shape, .. } = entry;
+    if start > end || end > len {
+        return Err(format!(
+            "the tensor {name} would lie in bytes {start}..{end} of the {len} behind the header; the file is cut, or \
+             damaged: fetch it again"
+        ));
+    }
+    let bits = bits(&dtype).ok_or_else(|| {
+        format!(
+            "the tensor {name} is of type {dtype}, which the format does not have; the file is damaged, or newer than \
+             this program: fetch it again, or a newer program"
+        )
+    })?;
+    if bytes(&shape, bits) != Some(end - start) {
+        return Err(format!(
+            "the tensor {name} is of type {dtype} and shape {shape:?}, which are not the {} bytes that it has; the file \
+             is damaged: fetch it again",
+            end - start
+        ));
+    }
+    Ok(Tensor {
+        name,
+        dtype,
+        shape,
+        bytes: start..end,
+    })
+}
+
+/// Whether tensors, in the order in which they lie, cover `len` bytes without a gap, and none lies in another.
+fn end_to_end(tensors: &[Tensor], len: u64) -> Result<(), String> {
+    let mut done: Option<&Tensor> = None;
+    for tensor in tensors {
+        let at = done.map_or(0, |before| before.bytes.end);
+        let start = tensor.bytes.start;
+        match done {
+            Some(before) if start < at => return Err(overlap(before, tensor)),
+            _ if start > at => return Err(nobodys(at..start, len)),
+            _ => done = Some(tensor),
+        }
+    }
+    let end = done.map_or(0, |last| last.bytes.end);
+    if end < len {
+        return Err(nobodys(end..len, len));
+    }
+    Ok(())
+}
+
+fn overlap(one: &Tensor, other: &Tensor) -> String {
+    format!(
+        "the tensors {} and {} overlap, in bytes {:?} and {:?} behind the header; the file is damaged: fetch it again",
+        one.name, other.name, one.bytes, other.bytes
+    )
+}
+
+fn nobodys(gap: Range<u64>, len: u64) -> String {
+    format!(
+        "bytes {gap:?} of the {len} behind the header belong to no tensor, which the format does not allow; the file is \
+         damaged: fetch it again"
+    )
 }
 
 fn bytes(shape: &[u64], bits: u64) -> Option<u64> {
@@ -188,11 +224,13 @@ fn bytes(shape: &[u64], bits: u64) -> Option<u64> {
     all.is_multiple_of(8).then_some(all / 8)
 }
 
+/// Bits of an element, of every type that the format has (safetensors 0.8).
 fn bits(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "F4" => 4,
         "F6_E2M3" | "F6_E3M2" => 6,
-        "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" => 8,
+        "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" | "F8_E4M3FNUZ"
+        | "F8_E5M2FNUZ" => 8,
         "I16" | "U16" | "F16" | "BF16" => 16,
         "I32" | "U32" | "F32" => 32,
         "I64" | "U64" | "F64" | "C64" => 64,
@@ -214,11 +252,11 @@ mod tests {
             r#"{"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},"__metadata__":{"format":"pt"},
                 "a":{"dtype":"F64","shape":[],"data_offsets":[0,8]},
                 "none":{"dtype":"F32","shape":[0,7],"data_offsets":[8,8]},
-                "new":{"dtype":"F3","shape":[5],"data_offsets":[20,22]}}"#,
+                "small":{"dtype":"F8_E4M3FNUZ","shape":[2],"data_offsets":[20,22]}}"#,
             22,
         );
         let names: Vec<_> = tensors.unwrap().into_iter().map(|one| one.name).collect();
-        assert_eq!(names, ["a", "none", "b", "new"]);
+        assert_eq!(names, ["a", "none", "b", "small"]);
     }
 
     #[test]
@@ -245,23 +283,30 @@ mod tests {
             ),
             (
                 vec![one("a", "[4]", 0, 4), one("b", "[5]", 3, 8)],
-                "a and b have a byte in common",
+                "a and b overlap, in bytes 0..4 and 3..8",
             ),
             (
                 vec![one("a", "[8]", 0, 8), one("b", "[1]", 3, 4)],
-                "a and b have a byte in common",
+                "a and b overlap",
             ),
             (
-                vec![
-                    one("a", "[8]", 0, 8),
-                    one("none", "[0]", 2, 2),
-                    one("b", "[1]", 3, 4),
-                ],
-                "a and b have a byte in common",
+                vec![one("a", "[8]", 0, 8), one("none", "[0]", 2, 2)],
+                "a and none overlap",
             ),
             (
                 vec![one("a", "[4]", 0, 4), one("a", "[4]", 4, 8)],
-                "a and a have a name in common",
+                "two tensors have the name a",
+            ),
+            (
+                vec![one("a", "[3]", 0, 3), one("b", "[4]", 4, 8)],
+                "bytes 3..4 of the 8 behind the header belong to no tensor",
+            ),
+            (vec![one("a", "[7]", 1, 8)], "bytes 0..1 of the 8"),
+            (vec![one("a", "[7]", 0, 7)], "bytes 7..8 of the 8"),
+            (vec![], "bytes 0..8 of the 8"),
+            (
+                vec![one("wide", "[1]", 0, 8).replace("U8", "F128")],
+                "wide is of type F128, which the format does not have",
             ),
         ] {
             let error = tried(&format!("{{{}}}", entries.join(",")), 8).unwrap_err();

@@ -3,14 +3,15 @@
 
 mod header;
 mod names;
+mod rounds;
 mod tell;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use gpumap::{Batch, BatchReport, Mmap, ReadOptions, Runtime, Settings};
+use gpumap::{Batch, BatchReport, Mmap, Runtime, Settings};
 use sha2::{Digest, Sha256};
 
 use crate::args::LoadArgs;
@@ -22,7 +23,7 @@ use crate::read::sum::Sum;
 use crate::values::Per;
 use crate::{request, words};
 use header::Header;
-use names::Named;
+use names::{Named, Promise};
 
 pub(crate) fn run(args: &LoadArgs, settings: Settings, out: &Out) -> Outcome {
     let runtime = request::runtime(&args.way, args.workers.as_deref(), settings);
@@ -33,18 +34,15 @@ pub(crate) fn run(args: &LoadArgs, settings: Settings, out: &Out) -> Outcome {
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            out.problem(&error);
+            tell::not_begun(error, args, out);
             return Outcome::Failed;
         }
     };
     let begun = Instant::now();
     let mut files = files(&args.files, &runtime);
-    for file in &mut files {
-        file.allocate(args, &runtime);
-    }
-    let report = read(&mut files, args);
+    let reports = rounds::load(&mut files, args, &runtime);
     let whole = begun.elapsed();
-    let mut total = total(args, report);
+    let mut total = total(args, &reports);
     total.whole_seconds = total.seconds.map(|_| whole.as_secs_f64());
     total.files = files.len() as u64;
     for file in &mut files {
@@ -58,7 +56,8 @@ pub(crate) fn run(args: &LoadArgs, settings: Settings, out: &Out) -> Outcome {
         0 => Outcome::Done,
         _ => Outcome::Failed,
     };
-    tell::total(total, args, out);
+    let reads = reports.iter().map(|report| report.reads.len()).sum();
+    tell::total(total, reads, args, out);
     outcome
 }
 
@@ -73,50 +72,34 @@ struct File {
 
 /// Every file that is to be loaded, with its header read, or with what is wrong with it.
 fn files(names: &[OsString], runtime: &Runtime) -> Vec<File> {
-    let mut seen = HashMap::new();
-    let mut files = Vec::new();
-    for named in names::all(names) {
-        files.push(match named {
-            Err((path, error)) => File::failed(&path, error),
-            Ok(named) => match open(&named, runtime, &mut seen) {
-                Ok((map, header)) => File::new(&named.path, map, header),
-                Err(error) => File::failed(&named.path, error),
-            },
-        });
-    }
-    files
+    let file = |named: Result<Named, (PathBuf, String)>| match named {
+        Err((path, error)) => File::failed(&path, error),
+        Ok(named) => match open(&named, runtime) {
+            Ok((map, header)) => File::new(&named.path, map, header),
+            Err(error) => File::failed(&named.path, error),
+        },
+    };
+    names::all(names).into_iter().map(file).collect()
 }
 
-/// A file with its header, if that has the tensors that an index promised, and none that another file has.
-fn open(
-    named: &Named,
-    runtime: &Runtime,
-    seen: &mut HashMap<String, PathBuf>,
-) -> Result<(Mmap, Header), String> {
-    let by = named.index.as_ref().map_or(String::new(), |index| {
-        format!(" (a shard that {} names)", index.display())
-    });
-    let map = runtime.open(&named.path);
-    let map = map.map_err(|error| format!("{}{by}", words::of(&error)))?;
+/// A file with its header, if that has the tensors that indexes promised.
+fn open(named: &Named, runtime: &Runtime) -> Result<(Mmap, Header), String> {
+    let by = |promise: &Promise| format!(" (a shard that {} names)", promise.index.display());
+    let map = runtime.open(&named.path).map_err(|error| {
+        let by = named.promises.first().map_or(String::new(), by);
+        format!("{}{by}", words::of(&error))
+    })?;
     let header = Header::read(&map)?;
-    let name = named.path.display();
     let there: HashSet<&String> = header.tensors.iter().map(|tensor| &tensor.name).collect();
-    if let Some(missing) = named.tensors.iter().find(|name| !there.contains(name)) {
-        return Err(format!(
-            "{name}: the tensor {missing} is not in it{by}; fetch the shards and the index again"
-        ));
-    }
-    for tensor in &header.tensors {
-        if let Some(first) = seen.get(&tensor.name) {
+    for promise in &named.promises {
+        if let Some(missing) = promise.tensors.iter().find(|name| !there.contains(name)) {
             return Err(format!(
-                "{name}: the tensor {} is in {} too; load one of the two, or those that an index names",
-                tensor.name,
-                first.display()
+                "{}: the tensor {missing} is not in it{}; fetch the shards and the index again",
+                named.path.display(),
+                by(promise)
             ));
         }
     }
-    let names = header.tensors.iter().map(|tensor| tensor.name.clone());
-    seen.extend(names.map(|tensor| (tensor, named.path.clone())));
     Ok((map, header))
 }
 
@@ -180,11 +163,15 @@ impl File {
             .map(|len| Memory::new(args.to, runtime, len));
         match memories.collect() {
             Ok(memories) => self.memories = memories,
-            Err(error) => {
-                self.map = None;
-                self.record.error = Some(format!("{}: {error}", self.record.name.path));
-            }
+            Err(error) => self.fail(format!("{}: {error}", self.record.name.path)),
         }
+    }
+
+    /// Leaves it out.
+    fn fail(&mut self, error: String) {
+        self.map = None;
+        self.memories.clear();
+        self.record.error = Some(error);
     }
 
     /// Hands its tensors to a batch.
@@ -232,49 +219,18 @@ impl File {
     }
 }
 
-/// Reads all tensors, and writes down which were not.
-fn read(files: &mut [File], args: &LoadArgs) -> Option<BatchReport> {
-    let mut batch = Batch::with(ReadOptions::new().measure(args.measure));
-    for file in files.iter_mut() {
-        file.join(&mut batch);
-    }
-    if batch.is_empty() {
-        return None;
-    }
-    let error = match batch.read() {
-        Ok(report) => return Some(report),
-        Err(error) => error,
-    };
-    let failures = error
-        .failures()
-        .map(|(number, error)| (number, words::of(error)));
-    let mut failures: HashMap<usize, String> = failures.collect();
-    let mut number = 0;
-    for file in files.iter_mut().filter(|file| file.map.is_some()) {
-        for tensor in &mut file.tensors {
-            tensor.error = failures.remove(&number);
-            number += 1;
-        }
-        file.record.error = file.tensors.iter().find_map(|tensor| {
-            let error = tensor.error.as_ref()?;
-            Some(format!("tensor {}: {error}", tensor.tensor))
-        });
-    }
-    Some(error.into_report())
-}
-
-fn total(args: &LoadArgs, report: Option<BatchReport>) -> LoadTotalRecord {
+fn total(args: &LoadArgs, reports: &[BatchReport]) -> LoadTotalRecord {
     let mut sum = Sum::default();
     let mut record = LoadTotalRecord {
         destination: args.to.to_string(),
         ..LoadTotalRecord::default()
     };
-    if let Some(report) = report {
+    for report in reports {
         report.reads.iter().for_each(|read| sum.add(read));
-        record.tensors = report.segments() as u64;
-        record.retried = report.retried.iter().map(words::of).collect();
-        record.seconds = Some(report.total.elapsed.as_secs_f64());
-        record.report = Some(sum.into_record());
+        record.tensors += report.segments() as u64;
+        record.retried.extend(report.retried.iter().map(words::of));
+        *record.seconds.get_or_insert(0.0) += report.total.elapsed.as_secs_f64();
     }
+    record.report = (!reports.is_empty()).then(|| sum.into_record());
     record
 }

@@ -119,21 +119,39 @@ fn table(record: &ReadRecord, args: &ReadArgs, out: &Out) {
     });
     let (bytes, to) = (size(report.bytes), args.request.to.words());
     out.line(format!("{name}: {bytes}{rows}{to}{time}"));
-    let windowed = record.len_bytes.is_some_and(|asked| asked > WINDOW);
-    travelled(report, args.measure, windowed, out);
+    let parts = match record.len_bytes {
+        Some(asked) if asked > WINDOW => Parts::Windows,
+        _ => Parts::One,
+    };
+    travelled(report, args.measure, parts, out);
     if let Some(digest) = &record.digest {
         out.line(format!("  sha256 {digest}"));
     }
 }
 
+/// What a report is the sum of. Its reasons, and what would have been faster, are those of one part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parts {
+    One,
+    Windows,
+    Reads(u64),
+}
+
 /// By which routes, what took over, and what was measured.
-pub(crate) fn travelled(report: &ReportRecord, measure: bool, windowed: bool, out: &Out) {
+pub(crate) fn travelled(report: &ReportRecord, measure: bool, parts: Parts, out: &Out) {
     routes(report, out);
-    if windowed {
-        let window = size(WINDOW);
-        out.line(format!(
-            "  read in windows of {window}; the reasons are those of one"
-        ));
+    match parts {
+        Parts::One => {}
+        Parts::Windows => {
+            let window = size(WINDOW);
+            out.line(format!(
+                "  read in windows of {window}; the reasons are those of one"
+            ));
+        }
+        Parts::Reads(reads) => {
+            let reads = counted(reads, "read");
+            out.line(format!("  in {reads}; the reasons are those of the first"));
+        }
     }
     for fallback in &report.fallbacks {
         let way = |route: &str, engine: &Option<String>| match engine {
@@ -146,10 +164,14 @@ pub(crate) fn travelled(report: &ReportRecord, measure: bool, windowed: bool, ou
         out.line(format!("  {to} took over from {from}: {error}"));
     }
     if measure {
-        measured(report, windowed, out);
+        measured(report, parts == Parts::Windows, out);
     }
     if let Some(explanation) = &report.explanation {
-        let of = if windowed { "slowest window: " } else { "" };
+        let of = match parts {
+            Parts::One => "",
+            Parts::Windows => "slowest window: ",
+            Parts::Reads(_) => "slowest read: ",
+        };
         out.line(format!("  {of}{explanation}"));
     }
 }

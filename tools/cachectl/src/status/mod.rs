@@ -7,6 +7,7 @@ use std::path::Path;
 use gpumap::residency::{self, Residency, Untold};
 
 use crate::args::StatusArgs;
+use crate::change;
 use crate::json::{FileRecord, Name, TotalRecord};
 use crate::names;
 use crate::out::{Hue, Out, counted, percent, shown, size};
@@ -159,7 +160,7 @@ impl Status<'_> {
         let files = counted(total.files, "file");
         let errors = match total.errors {
             0 => String::new(),
-            errors => format!(", {errors} with errors"),
+            errors => format!("; {}", change::others(errors)),
         };
         format!("{pages:>21} {share:>7} {:32}{files}{errors}", "")
     }

@@ -45,6 +45,7 @@ fn what_is_measured_is_written_and_taken() {
     assert_eq!(all.destination, "host");
     assert_eq!((all.size_bytes, all.error), (Some(8 << 20), None));
     assert_eq!(all.out.unwrap().path, "costs");
+    assert!(all.kept.is_empty());
     // Nothing else is left behind, and its own file is written anew.
     assert_eq!(fs::read_dir(scene.path("")).unwrap().count(), 1);
     let table = scene.say(words).ends(0).out;
@@ -142,6 +143,17 @@ fn the_file_that_the_setting_names_is_made_or_made_anew() {
         text
     };
     let text = again();
+    // What another run measured stays: the next of the host alone does not measure it.
+    fs::write(
+        scene.path("costs"),
+        format!("{text}dma_picoseconds_per_byte = 17 # copy engine\n"),
+    )
+    .unwrap();
+    let text = again();
+    assert!(
+        text.contains("\ndma_picoseconds_per_byte = 17 # copy engine; kept, of "),
+        "{text}"
+    );
     // Its first line is still ours.
     fs::write(scene.path("costs"), format!("{text}no_cost = 1\n")).unwrap();
     assert!(!again().contains("no_cost"));

@@ -6,7 +6,7 @@ use gpumap::Mmap;
 use crate::scene::{Answer, Scene, in_the_end};
 
 fn evicted(answer: &Answer) -> EvictRecord {
-    match answer.record() {
+    match answer.records().remove(0) {
         Record::Evict(record) => record,
         other => panic!("{other:?}"),
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cachectl::json::{LoadRecord, LoadTotalRecord, Record, TensorRecord};
 
-use crate::scene::{Answer, Scene, sha256};
+use crate::scene::{Answer, Scene, answer, sha256};
 
 /// A file of tensors of bytes: header, then bytes that are all different from their neighbours.
 pub(crate) fn model(path: &Path, tensors: &[(&str, u64)]) -> Vec<u8> {
@@ -204,14 +204,20 @@ fn what_is_wrong_with_a_file_is_told_and_the_others_are_loaded() {
     );
     let both = format!("{{{},{}}}", entry("p", 0, 5), entry("q", 4, 8));
     written(&scene.path("overlap"), &both, b"12345678");
+    written(
+        &scene.path("trailing"),
+        &format!("{{{}}}", entry("p", 0, 7)),
+        b"12345678",
+    );
     let bad = [
         ("absent", "check the name"),
+        ("trailing", "bytes 7..8 of the 8 behind the header"),
         ("short", "3 bytes"),
         ("long", "header would be of 100 bytes"),
         ("huge", "header would be of 18446744073709551615 bytes"),
         ("text", "its header is not that of a safetensors file"),
         ("past", "the tensor p would lie in bytes 0..9 of the 8"),
-        ("overlap", "the tensors p and q have a byte in common"),
+        ("overlap", "the tensors p and q overlap"),
         ("twin", "the tensor t is in good too"),
     ];
     let names: Vec<_> = bad.iter().map(|(name, _)| *name).collect();
@@ -226,7 +232,7 @@ fn what_is_wrong_with_a_file_is_told_and_the_others_are_loaded() {
         );
         assert!(error.contains("; ") && file.digest.is_none(), "{error}");
     }
-    assert_eq!((loaded.total.errors, loaded.total.tensors), (8, 1));
+    assert_eq!((loaded.total.errors, loaded.total.tensors), (9, 1));
     let answer = scene.say("load good short").ends(2);
     assert!(answer.out.contains("good: 1 tensor, 1000 B"), "{answer:?}");
     assert!(answer.err.contains("cachectl: short: "), "{answer:?}");
@@ -243,4 +249,94 @@ fn a_file_without_tensors_is_loaded() {
         assert_eq!((loaded.total.tensors, loaded.total.seconds), (0, None));
         assert_eq!(loaded.total.whole_seconds, None);
     }
+}
+
+#[test]
+fn a_device_that_cannot_be_had_is_told_in_the_record_of_the_whole() {
+    let scene = Scene::new();
+    model(&scene.path("a"), &[("t", 10)]);
+    let mut command = scene.command("load a --to gpu:0 --json".split(' '));
+    // Where there is a driver it knows of no device.
+    let loaded = loaded(&answer(&mut command).ends(2));
+    let error = loaded.total.error.unwrap();
+    assert!(error.starts_with("--to gpu:0"), "{error}");
+    assert_eq!(loaded.total.destination, "gpu:0");
+    assert!(loaded.files.is_empty());
+}
+
+#[test]
+fn a_shard_that_is_named_by_its_index_and_by_itself_is_loaded_once() {
+    let scene = Scene::new();
+    let bytes = model(&scene.path("a.safetensors"), &[("x", 100)]);
+    std::os::unix::fs::symlink(scene.path("a.safetensors"), scene.path("link")).unwrap();
+    let index = |tensor: &str| {
+        let map = format!("{{\"weight_map\":{{\"{tensor}\":\"a.safetensors\"}}}}");
+        fs::write(scene.path("i.json"), map).unwrap();
+    };
+    for names in [
+        "i.json a.safetensors",
+        "a.safetensors i.json",
+        "link a.safetensors i.json i.json",
+    ] {
+        index("x");
+        let words = format!("load {names} --json --digest");
+        let once = loaded(&scene.say(&words).ends(0));
+        assert_eq!((once.files.len(), once.total.tensors), (1, 1), "{names}");
+        assert_eq!(once.files[0].digest, Some(sha256(&bytes)));
+        // Whatever comes first, the index is believed.
+        index("w");
+        let lacking = loaded(&scene.say(&words).ends(2));
+        let error = lacking.files[0].error.as_ref().unwrap();
+        assert!(
+            error.contains("the tensor w is not in it (a shard that i.json names)"),
+            "{error}"
+        );
+    }
+}
+
+/// No direct read serves what lies in memory.
+#[test]
+fn a_file_that_failed_has_no_row_and_no_names() {
+    let scene = Scene::new();
+    let good = model(&scene.path("good"), &[("t", 1000)]);
+    if scene.say("plan good --route direct").code() != 0 {
+        return crate::scene::skip("fs", "no direct reads of a file here");
+    }
+    let memory = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    model(memory.path(), &[("t", 10), ("u", 10)]);
+    model(&scene.path("twin"), &[("t", 10)]);
+    let words = format!("load {} good twin --route direct", memory.path().display());
+    let some = loaded(&scene.say(&format!("{words} --json --digest")).ends(2));
+    let errors = some.files.iter().map(|file| file.error.as_deref());
+    let [Some(failed), None, Some(twin)] = errors.collect::<Vec<_>>()[..] else {
+        panic!("{some:?}")
+    };
+    assert!(failed.contains("the file lies in memory"), "{failed}");
+    assert!(twin.contains("the tensor t is in good too"), "{twin}");
+    assert_eq!(some.files[1].digest, Some(sha256(&good)));
+    assert_eq!((some.total.errors, some.total.tensors), (2, 1));
+    let rows = scene.say(&words).ends(2).out;
+    assert!(rows.starts_with("good: 1 tensor"), "{rows}");
+    assert!(
+        !rows.contains("twin: ") && !rows.contains("/dev/shm"),
+        "{rows}"
+    );
+}
+
+#[test]
+fn what_is_told_of_one_read_says_so() {
+    let scene = Scene::new();
+    model(&scene.path("a"), &[("t", 1000)]);
+    model(&scene.path("b"), &[("u", 1000)]);
+    let both = scene.say("load a b").ends(0).out;
+    assert!(
+        both.contains("  in 2 reads; the reasons are those of the first\n"),
+        "{both}"
+    );
+    assert!(both.contains("  slowest read: "), "{both}");
+    let one = scene.say("load a").ends(0).out;
+    assert!(
+        !one.contains("those of") && !one.contains("slowest"),
+        "{one}"
+    );
 }

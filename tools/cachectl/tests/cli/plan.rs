@@ -52,6 +52,21 @@ fn where_nothing_is_asked_for_no_route_is_slower() {
 }
 
 #[test]
+fn what_has_no_storage_or_no_bytes_is_not_called_cached() {
+    let scene = Scene::new();
+    scene.file("empty", 0);
+    let memory = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    fs::write(memory.path(), vec![1; 2 << 20]).unwrap();
+    let direct = |name: &str| {
+        let words = format!("plan {name} --json");
+        planned(&scene.say(&words).ends(0)).1.reasons["direct"].clone()
+    };
+    assert_eq!(direct("empty"), "no bytes are asked for");
+    let reason = direct(memory.path().to_str().unwrap());
+    assert!(reason.contains("lies in memory"), "{reason}");
+}
+
+#[test]
 fn reasons_stand_in_the_same_order_as_those_of_a_read() {
     let scene = Scene::new();
     scene.file("a", 5000);
@@ -60,7 +75,7 @@ fn reasons_stand_in_the_same_order_as_those_of_a_read() {
         let reasons = said.out.lines().filter(|line| line.starts_with("  not "));
         reasons.map(str::to_owned).collect()
     };
-    assert_eq!(reasons("plan").len(), 3);
+    assert_eq!(reasons("plan --workers 2").len(), 3);
     assert_eq!(reasons("plan"), reasons("read"));
 }
 

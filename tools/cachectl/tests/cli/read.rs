@@ -175,8 +175,8 @@ fn what_cannot_be_read_is_a_clear_error() {
     let scene = Scene::new();
     scene.file("a", 1000);
     for (words, part) in [
-        ("read a --to gpu:0", "--to gpu:0: "),
-        ("plan a --to gpu:0", "--to gpu:0: "),
+        ("read a --to gpu:0", "--to gpu:0"),
+        ("plan a --to gpu:0", "--to gpu:0"),
         ("read a --len 1001", "0..1000"),
         (
             "read a --range 1001-",

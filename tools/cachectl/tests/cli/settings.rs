@@ -44,12 +44,7 @@ fn a_bad_value_ends_every_command_and_says_what_is_accepted() {
     let scene = Scene::new();
     scene.file("a", 5);
     for words in [
-        "status a",
-        "evict a",
-        "read a",
-        "plan a",
-        "status --json a",
-        "bench a",
+        "status a", "evict a", "read a", "plan a", "bench a", "load a",
     ] {
         let mut command = scene.command(words.split(' '));
         let said = answer(command.env("GPUMAP_WORKERS", "many")).ends(2);
@@ -57,6 +52,21 @@ fn a_bad_value_ends_every_command_and_says_what_is_accepted() {
             assert!(said.err.contains(part), "{words}: {said:?}");
         }
         assert_eq!(said.out, "", "{words}");
+    }
+}
+
+#[test]
+fn a_bad_value_is_told_in_a_record_where_records_are_wanted() {
+    let scene = Scene::new();
+    scene.file("a", 5);
+    for words in ["status a", "load a", "plan a", "doctor", "calibrate"] {
+        let mut command = scene.command(words.split(' ').chain(["--json"]));
+        let said = answer(command.env("GPUMAP_WORKERS", "many")).ends(2);
+        let Record::Error(told) = said.record() else {
+            panic!("{said:?}")
+        };
+        assert!(told.error.contains("1 to 1024"), "{words}: {told:?}");
+        assert_eq!(said.err, "", "{words}");
     }
 }
 

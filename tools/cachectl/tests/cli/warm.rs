@@ -7,7 +7,7 @@ use cachectl::json::{Record, WarmRecord};
 use crate::scene::{Answer, Scene, in_the_end, skip};
 
 fn warmed(answer: &Answer) -> WarmRecord {
-    match answer.record() {
+    match answer.records().remove(0) {
         Record::Warm(record) => record,
         other => panic!("{other:?}"),
     }
@@ -101,8 +101,14 @@ fn one_bad_name_leaves_the_others_done() {
     let errors: Vec<_> = answer
         .records()
         .into_iter()
-        .map(|record| match record {
-            Record::Warm(record) => (record.name.path, record.error.is_some(), record.complete),
+        .filter_map(|record| match record {
+            Record::Warm(record) => {
+                Some((record.name.path, record.error.is_some(), record.complete))
+            }
+            Record::WarmTotal(total) => {
+                assert_eq!((total.files, total.errors, total.missing_pages), (2, 1, 0));
+                None
+            }
             other => panic!("{other:?}"),
         })
         .collect();
