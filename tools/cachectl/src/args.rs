@@ -458,10 +458,10 @@ pub(crate) struct BenchArgs {
     /// States: cold, half (cached in alternate stretches of 64 MiB), warm
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = state, default_value = "cold,warm")]
     pub(crate) states: Vec<State>,
-    /// Patterns: seq, random
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["seq", "random"], default_value = "seq,random")]
+    /// Patterns: seq, random, strided (rows in order, equally far apart)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["seq", "random", "strided"], default_value = "seq,random")]
     pub(crate) patterns: Vec<String>,
-    /// Bytes of a piece (seq) or row (random) [default: 1M for seq, 4K for random]
+    /// Bytes of a piece (seq) or row (random, strided) [default: 1M for seq, 4K for rows]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     pub(crate) blocks: Vec<u64>,
     /// Where the bytes go: host, or gpu:N [default: gpu:0 where it can be had, else host]
@@ -476,7 +476,7 @@ pub(crate) struct BenchArgs {
     /// Samples of each combination
     #[arg(long, value_name = "N", default_value = "5", value_parser = count)]
     pub(crate) samples: u64,
-    /// Rows of a random sample [default: distinct ones, in at most 1/64 of the pages]
+    /// Rows of a random or strided sample [default: distinct ones, in at most 1/64 of the pages]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) rows: Option<u64>,
     /// Bytes under test, from the start of the file [default: 1G, or all of a smaller FILE]

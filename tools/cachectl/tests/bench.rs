@@ -164,12 +164,16 @@ fn half_of_a_file_is_cached_where_that_was_asked_for() {
 #[test]
 fn samples_of_all_cells_take_turns() {
     let folder = folder();
-    let (_, samples, _) = records(&small(folder.path(), &["--states", "warm"]));
+    let patterns = ["--states", "warm", "--patterns", "strided,seq,random"];
+    let (_, samples, _) = records(&small(folder.path(), &patterns));
     let order: Vec<_> = samples
         .iter()
         .map(|sample| sample.pattern.as_str())
         .collect();
-    assert_eq!(order, ["seq", "random", "seq", "random"]);
+    assert_eq!(order, [["seq", "random", "strided"]; 2].concat());
+    let bytes: Vec<_> = samples.iter().map(|sample| sample.bytes).collect();
+    assert!(samples.iter().all(|sample| sample.valid), "{samples:?}");
+    assert_eq!(bytes[1], bytes[2], "as many rows as random ones");
 }
 
 #[test]
@@ -605,7 +609,7 @@ fn what_cannot_be_measured_is_an_error_with_a_next_step() {
         (&["--workers", "0"], "1 to 1024"),
         (&["--workers", "2,many"], "1 to 1024"),
         (&["--states", "tepid"], "cold, half, warm"),
-        (&["--patterns", "backwards"], "seq, random"),
+        (&["--patterns", "backwards"], "seq, random, strided"),
         (&["--routes", "fastest"], "auto, buffered"),
         (&["--to", "gpu:0"], "--to gpu:0"),
     ];

@@ -13,15 +13,18 @@ pub(crate) enum Pattern {
     Seq,
     /// One gather of distinct rows of a block, shuffled.
     Random,
+    /// One gather of as many, in order and equally far from each other.
+    Strided,
 }
 
 impl Pattern {
-    pub(crate) const ALL: [Self; 2] = [Self::Seq, Self::Random];
+    pub(crate) const ALL: [Self; 3] = [Self::Seq, Self::Random, Self::Strided];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Seq => "seq",
             Self::Random => "random",
+            Self::Strided => "strided",
         }
     }
 
@@ -29,7 +32,7 @@ impl Pattern {
     const fn default_block(self) -> u64 {
         match self {
             Self::Seq => 1 << 20,
-            Self::Random => 4 << 10,
+            Self::Random | Self::Strided => 4 << 10,
         }
     }
 }
@@ -39,7 +42,7 @@ impl Pattern {
 pub(crate) struct Cell {
     pub(crate) state: State,
     pub(crate) pattern: Pattern,
-    /// Bytes of a piece, for seq; of a row, for random.
+    /// Bytes of a piece, for seq; of a row else.
     pub(crate) block: u64,
     /// Where the bytes go.
     pub(crate) to: To,
@@ -140,7 +143,7 @@ mod tests {
             .iter()
             .map(|cell| (cell.pattern.name(), cell.block))
             .collect();
-        let of_a_state = [("seq", 1 << 20), ("random", 4096)];
+        let of_a_state = [("seq", 1 << 20), ("random", 4096), ("strided", 4096)];
         assert_eq!(seen, [of_a_state, of_a_state].concat());
     }
 
@@ -153,7 +156,7 @@ mod tests {
             ..lists()
         };
         let cells = lists.multiply();
-        assert_eq!(cells.len(), 2 * 2 * 2 * 2 * 2);
+        assert_eq!(cells.len(), 2 * 3 * 2 * 2 * 2);
         for (at, cell) in cells.iter().enumerate() {
             assert!(!cells[..at].contains(cell), "{cell:?}");
         }

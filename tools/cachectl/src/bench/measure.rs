@@ -77,6 +77,7 @@ impl Ready {
             Pattern::Random => {
                 rows::pick(rows::distinct_blocks(used, block), self.rows, block, seed)
             }
+            Pattern::Strided => rows::spread(rows::distinct_blocks(used, block), self.rows, block),
         }
     }
 }
@@ -127,7 +128,9 @@ impl Run<'_> {
         let to = to.memory();
         match pattern {
             Pattern::Seq => map.plan_to(to, .., self.options())?,
-            Pattern::Random => map.plan_gather_to(to, &self.rows, self.options())?,
+            Pattern::Random | Pattern::Strided => {
+                map.plan_gather_to(to, &self.rows, self.options())?
+            }
         };
         Ok(())
     }
@@ -135,7 +138,9 @@ impl Run<'_> {
     fn read(&self, map: &Mmap, destination: &mut dyn Destination) -> gpumap::Result<Report> {
         match self.ready.cell.pattern {
             Pattern::Seq => map.read_with(.., destination, self.options()),
-            Pattern::Random => map.gather_with(&self.rows, destination, self.options()),
+            Pattern::Random | Pattern::Strided => {
+                map.gather_with(&self.rows, destination, self.options())
+            }
         }
     }
 

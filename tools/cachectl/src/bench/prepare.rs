@@ -23,7 +23,7 @@ pub(crate) fn prepare(
         let runtime = runtimes.of(&cell)?;
         let (rows, bytes) = match cell.pattern {
             Pattern::Seq => (1, used),
-            Pattern::Random => {
+            Pattern::Random | Pattern::Strided => {
                 let rows = count(used, cell.block, page_size, rows)?;
                 (rows, rows * cell.block)
             }
@@ -38,10 +38,10 @@ pub(crate) fn prepare(
     cells.iter().map(ready).collect()
 }
 
-/// Rows of a random sample, no more than there are distinct ones.
+/// Rows of a sample, no more than there are distinct ones.
 fn count(used: u64, block: u64, page_size: u64, asked: Option<u64>) -> Result<u64, Problem> {
     if block == 0 {
-        return Err(not_a_block(block, "1 byte or more for random"));
+        return Err(not_a_block(block, "1 byte or more for rows"));
     }
     let distinct = rows::distinct_blocks(used, block);
     if distinct == 0 {

@@ -45,7 +45,7 @@ pub(crate) enum Problem {
         accepted: String,
     },
     #[error(
-        "--blocks {block} for random rows: {used} bytes are read, which hold no such block; ask for --patterns seq, or for smaller --blocks with --patterns random"
+        "--blocks {block} for rows: {used} bytes are read, which hold no such block; ask for --patterns seq, or for smaller --blocks with --patterns random or strided"
     )]
     NoBlock { block: u64, used: u64 },
     #[error(

@@ -1,5 +1,5 @@
-//! Which rows a random sample reads: distinct blocks of the file in a shuffled order, the same for
-//! the same seed.
+//! Which rows a sample reads: distinct blocks of the file, in a shuffled order that is the same for the same seed, or
+//! in order and equally far from each other.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -53,6 +53,15 @@ pub(crate) fn pick(blocks: u64, count: u64, block: u64, seed: u64) -> Vec<Range<
     rows
 }
 
+/// `count` of the first `blocks` blocks, at most all of them, in order, from the first on as far from each other as they
+/// can be alike.
+pub(crate) fn spread(blocks: u64, count: u64, block: u64) -> Vec<Range<u64>> {
+    let stride = blocks / count.max(1) * block;
+    (0..count.min(blocks))
+        .map(|row| row * stride..row * stride + block)
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -99,6 +108,25 @@ mod tests {
                 prop_assert_eq!(row.start % block, 0);
                 prop_assert!(row.end <= blocks * block);
             }
+        }
+
+        #[test]
+        fn strided_rows_are_in_order_apart_alike_and_reach_the_end(
+            blocks in 1u64..3_000,
+            part in 0u64..=100,
+            block in 1u64..10_000,
+        ) {
+            let count = (blocks * part / 100).max(1);
+            let rows = spread(blocks, count, block);
+            prop_assert_eq!(rows.len() as u64, count);
+            let strides: HashSet<u64> = rows.windows(2).map(|two| two[1].start - two[0].start).collect();
+            prop_assert!(strides.len() <= 1 && strides.iter().all(|stride| *stride >= block));
+            let last = rows.last().unwrap();
+            prop_assert_eq!(last.end - last.start, block);
+            prop_assert!(last.end <= blocks * block);
+            // Less than one more row would fit behind the last for each that there is.
+            let stride = strides.into_iter().next().unwrap_or(blocks * block);
+            prop_assert!((blocks - count * (stride / block)) < count);
         }
 
         #[test]

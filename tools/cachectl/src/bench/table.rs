@@ -80,7 +80,7 @@ fn line(measured: &Measured) -> [String; COLUMNS] {
     let spread = summary.min_seconds.zip(summary.max_seconds);
     let speed = match cell.pattern {
         Pattern::Seq => summary.bytes_per_second.map(column::bytes_per_second),
-        Pattern::Random => summary.rows_per_second.map(column::rows_per_second),
+        Pattern::Random | Pattern::Strided => summary.rows_per_second.map(column::rows_per_second),
     };
     let or_dash = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
     [
