@@ -111,6 +111,7 @@ Examples:
   cachectl bench
   cachectl bench weights.bin --states cold,half,warm --patterns seq,random --blocks 4K,1M
   cachectl bench weights.bin --to host
+  cachectl bench weights.bin --patterns strided --states cold --time 30
   cachectl bench --size 256M --routes buffered,mapped --workers 1,2 --samples 7 --json"
 );
 
@@ -476,6 +477,9 @@ pub(crate) struct BenchArgs {
     /// Samples of each combination
     #[arg(long, value_name = "N", default_value = "5", value_parser = count)]
     pub(crate) samples: u64,
+    /// Take as many samples of each as so many seconds have room for, one at least
+    #[arg(long, value_name = "SECONDS", value_parser = count, conflicts_with = "samples")]
+    pub(crate) time: Option<u64>,
     /// Rows of a random or strided sample [default: distinct ones, in at most 1/64 of the pages]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) rows: Option<u64>,

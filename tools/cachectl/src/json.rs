@@ -489,9 +489,9 @@ pub struct SampleRecord {
     pub file_system: Option<String>,
     /// `cold`, `half` or `warm`.
     pub state: String,
-    /// `seq` or `random`.
+    /// `seq`, `random` or `strided`.
     pub pattern: String,
-    /// Bytes of a piece, for `seq`; of a row, for `random`.
+    /// Bytes of a piece, for `seq`; of a row else.
     pub block_bytes: u64,
     /// `host` or `gpu:N`.
     pub destination: String,
@@ -535,9 +535,9 @@ pub struct SummaryRecord {
     pub file_system: Option<String>,
     /// `cold`, `half` or `warm`.
     pub state: String,
-    /// `seq` or `random`.
+    /// `seq`, `random` or `strided`.
     pub pattern: String,
-    /// Bytes of a piece, for `seq`; of a row, for `random`.
+    /// Bytes of a piece, for `seq`; of a row else.
     pub block_bytes: u64,
     /// `host` or `gpu:N`.
     pub destination: String,

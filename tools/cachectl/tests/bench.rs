@@ -639,6 +639,28 @@ fn every_distinct_block_can_be_asked_for() {
     );
 }
 
+#[test]
+fn a_time_takes_the_place_of_a_number_of_samples() {
+    let folder = folder();
+    let at = folder.path().to_str().unwrap();
+    let args = [
+        "--dir", at, "--size", "8M", "--states", "warm", "--to", "host", "--time", "1",
+    ];
+    let (status, samples, summaries) = records(&args);
+    assert_eq!((status, summaries.len()), (Some(0), 2));
+    assert!(
+        samples.len() > 2 && samples.len().is_multiple_of(2),
+        "{samples:?}"
+    );
+    let both = bench(&[&args[..], &["--samples", "3"]].concat());
+    assert_eq!(both.status.code(), Some(2));
+    assert!(
+        text(&both.stderr).contains("--samples"),
+        "{}",
+        text(&both.stderr)
+    );
+}
+
 /// A run that goes on until it is ended.
 struct Running(Child);
 

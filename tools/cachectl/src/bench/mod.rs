@@ -1,4 +1,4 @@
-//! `cachectl bench`: cold against warm, and half of either, in order and at random.
+//! `cachectl bench`: cold against warm, and half of either, in order, at random and strided.
 //!
 //! Samples of all cells take turns, so that what drifts hits all of them alike, and none is left
 //! out of the count: neither the first nor the slowest.
@@ -9,12 +9,14 @@ mod measure;
 mod notes;
 mod prepare;
 pub(crate) mod problem;
+mod rounds;
 pub(crate) mod rows;
 pub(crate) mod subject;
 mod summary;
 mod table;
 
 use std::path::Path;
+use std::time::Instant;
 
 use gpumap::{Runtime, Settings};
 use nix::unistd::{SysconfVar, sysconf};
@@ -30,6 +32,7 @@ use crate::words;
 use cells::{Lists, Pattern};
 use measure::Ready;
 use problem::Problem;
+use rounds::Rounds;
 use subject::Subject;
 use table::Measured;
 
@@ -159,12 +162,13 @@ fn measure_all(
     progress: &mut Progress,
 ) -> Vec<Measured> {
     let mut cells: Vec<Measured> = ready.into_iter().map(Measured::new).collect();
-    let all = args.samples.saturating_mul(cells.len() as u64);
-    let mut taken = 0;
+    let (rounds, begun) = (Rounds::of(args), Instant::now());
+    let of_a_round = cells.len() as u64;
+    let (mut number, mut taken) = (0, 0);
     let mut told = Vec::new();
-    for number in 0..args.samples {
+    while rounds.go_on(number, begun.elapsed()) {
         for cell in &mut cells {
-            progress.tell(|| format!("{taken} of {all} samples taken"));
+            progress.tell(|| rounds.progress(taken, of_a_round, begun.elapsed()));
             let sample = measure::sample(subject, &cell.ready, number, args.seed, &mut memory);
             out.record(sample.record.clone());
             if let Some(error) = sample.record.error.as_ref()
@@ -179,6 +183,7 @@ fn measure_all(
             cell.samples.push(sample);
             taken += 1;
         }
+        number += 1;
     }
     cells
 }
