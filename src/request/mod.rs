@@ -189,8 +189,10 @@ impl ReadOptions {
     }
 
     /// Fills [`Report::residency_before`](crate::Report::residency_before) and
-    /// [`Report::storage_read_bytes`](crate::Report::storage_read_bytes). Costs
-    /// some microseconds for each thread of the process, on each thread that reads. Default: off.
+    /// [`Report::storage_read_bytes`](crate::Report::storage_read_bytes), and by route
+    /// [`Gds`](Route::Gds) [`Report::cufile`](crate::Report::cufile). Costs
+    /// some microseconds for each thread of the process, on each thread that reads. After a read by cuFile its
+    /// statistics stay at level 1, where they were off, until its driver is closed. Default: off.
     #[must_use]
     pub fn measure(mut self, measure: bool) -> Self {
         self.measure = measure;
