@@ -110,9 +110,9 @@ impl Report {
             return None;
         }
         let told = match self.storage_read_bytes {
-            Some(read) if read * 10 < self.bytes => {
-                "Hardly anything came from storage: what was not cached lies in holes of the file, which are zeros \
-                 that nobody stores"
+            Some(0) => {
+                "Nothing came from storage: what was not cached lies in holes of the file, which are zeros that nobody \
+                 stores, or others read it meanwhile"
             }
             Some(_) => {
                 "Storage is what took the time: where the same bytes are read again, have them cached by the first \
@@ -132,7 +132,7 @@ impl Report {
         let in_place = self.engine(Engine::Dma).or(self.engine(Engine::Kernel));
         (few && in_place.is_none()).then(|| {
             "It is too small for more threads to help: much of its time is that of the call, which many ranges by one \
-             call share (a gather or a batch, --rows of cachectl)"
+             call share (a gather or a batch)"
                 .to_owned()
         })
     }
@@ -265,7 +265,7 @@ mod tests {
                     storage_read_bytes: Some(0),
                     ..read(&direct)
                 },
-                "Hardly anything came from storage",
+                "Nothing came from storage",
             ),
             (
                 read(&[(Route::Mapped, Some(Engine::Dma), 10)]),

@@ -8,7 +8,8 @@ const BY_GPU: i32 = 3;
 /// The level that is left where there was none. `cuFileStatsStop` is never called: it takes away the memory to which
 /// the library's own threads write what was counted, once a millisecond at `BY_GPU`, and does not wait for them (1.15
 /// ends in SIGSEGV now and then). At this level they do not write, and closing the driver, or the end of the process,
-/// takes the memory away, which at none stays behind (System V shared memory).
+/// takes the memory away, which at none stays behind (System V shared memory). Where runtimes overlap it may stay the level
+/// of the process: the second finds it, as if somebody had set it.
 const LEAST: i32 = 1;
 /// The first version that has it.
 const SINCE: i32 = 1150;
@@ -38,10 +39,7 @@ pub(super) fn is_counted(version: i32) -> bool {
 
 /// Switches counting on; the level there was.
 pub(super) fn start(symbols: &Symbols) -> Result<i32, CufileError> {
-    let mut before = 0;
-    // SAFETY: it writes one number.
-    let status = unsafe { there(symbols.get_level, "cuFileGetStatsLevel")?(&raw mut before) };
-    checked("cuFileGetStatsLevel", status)?;
+    let before = level(symbols)?;
     if before < BY_GPU {
         set_level(symbols, BY_GPU)?;
         start_at_level(symbols).inspect_err(|_| {
@@ -64,9 +62,19 @@ pub(super) fn stop(symbols: &Symbols, before: i32) {
     }
 }
 
-/// Leaves no level, once the driver is closed.
+/// Takes back the level that `stop` left, once the driver is closed, and no other that somebody has set.
 pub(super) fn leave_none(symbols: &Symbols) {
-    let _ = set_level(symbols, 0);
+    if level(symbols) == Ok(LEAST) {
+        let _ = set_level(symbols, 0);
+    }
+}
+
+fn level(symbols: &Symbols) -> Result<i32, CufileError> {
+    let mut level = 0;
+    // SAFETY: it writes one number.
+    let status = unsafe { there(symbols.get_level, "cuFileGetStatsLevel")?(&raw mut level) };
+    checked("cuFileGetStatsLevel", status)?;
+    Ok(level)
 }
 
 fn set_level(symbols: &Symbols, level: i32) -> Result<(), CufileError> {

@@ -308,5 +308,12 @@ fn a_level_of_somebody_else_stays() {
         assert_eq!(level(), 2);
         drop(rt);
         assert_eq!(level(), 2);
+        assert_eq!(CuFile::found().cuFileSetStatsLevel(0), OK);
+        let rt = by_tasks(library);
+        whole(&rt, path);
+        assert_eq!(CuFile::found().cuFileSetStatsLevel(2), OK);
+        whole(&rt, path);
+        drop(rt);
+        assert_eq!(level(), 2, "set between two reads");
     });
 }

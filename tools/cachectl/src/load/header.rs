@@ -1,12 +1,13 @@
 //! What a safetensors file says of itself: 8 bytes with the length of its header, the header, which is JSON, and the
 //! tensors' bytes.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
 use gpumap::{Mmap, Report};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::words;
 
@@ -119,7 +120,7 @@ impl<'de> Deserialize<'de> for Entries {
                 let mut all = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
-                        map.next_value::<IgnoredAny>()?;
+                        map.next_value::<HashMap<String, String>>()?;
                     } else {
                         all.push((name, map.next_value()?));
                     }
@@ -132,7 +133,8 @@ impl<'de> Deserialize<'de> for Entries {
 }
 
 /// The tensors, if together they are the `len` bytes behind the header, end to end, each of a known type and as long as
-/// its shape says, and no two share a name. The format's own implementation refuses everything else too.
+/// its shape says, and no two share a name. The format's own implementation refuses everything else too, but for names in
+/// common, which the format does not allow.
 fn checked(entries: Entries, len: u64) -> Result<Vec<Tensor>, String> {
     let mut tensors = Vec::with_capacity(entries.0.len());
     for (name, entry) in entries.0 {
@@ -218,6 +220,9 @@ fn nobodys(gap: Range<u64>, len: u64) -> String {
 }
 
 fn bytes(shape: &[u64], bits: u64) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
     let all = shape
         .iter()
         .try_fold(bits, |all, len| all.checked_mul(*len))?;
@@ -252,11 +257,24 @@ mod tests {
             r#"{"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},"__metadata__":{"format":"pt"},
                 "a":{"dtype":"F64","shape":[],"data_offsets":[0,8]},
                 "none":{"dtype":"F32","shape":[0,7],"data_offsets":[8,8]},
+                "wide":{"dtype":"F32","shape":[4611686018427387904,0],"data_offsets":[20,20]},
                 "small":{"dtype":"F8_E4M3FNUZ","shape":[2],"data_offsets":[20,22]}}"#,
             22,
         );
         let names: Vec<_> = tensors.unwrap().into_iter().map(|one| one.name).collect();
-        assert_eq!(names, ["a", "none", "b", "small"]);
+        assert_eq!(names, ["a", "none", "b", "wide", "small"]);
+    }
+
+    #[test]
+    fn metadata_is_text_by_names() {
+        for (header, accepted) in [
+            (r#"{"__metadata__":{"x":"3"}}"#, true),
+            (r#"{"__metadata__":{"x":3}}"#, false),
+            (r#"{"__metadata__":["x"]}"#, false),
+        ] {
+            let read = serde_json::from_str::<Entries>(header);
+            assert_eq!(read.is_ok(), accepted, "{header}");
+        }
     }
 
     #[test]
