@@ -126,7 +126,7 @@ impl Driver {
         if self.device.with_context(close).is_err() {
             close();
         }
-        if self.measured.take_from_none() && self.symbols.use_count() == 0 {
+        if self.symbols.use_count() == 0 && self.measured.take_from_none() {
             statistics::leave_none(&self.symbols);
         }
     }

@@ -8,8 +8,8 @@ const BY_GPU: i32 = 3;
 /// The level that is left where there was none. `cuFileStatsStop` is never called: it takes away the memory to which
 /// the library's own threads write what was counted, once a millisecond at `BY_GPU`, and does not wait for them (1.15
 /// ends in SIGSEGV now and then). At this level they do not write, and closing the driver, or the end of the process,
-/// takes the memory away, which at none stays behind (System V shared memory). Where runtimes overlap it may stay the level
-/// of the process: the second finds it, as if somebody had set it.
+/// takes the memory away, which at none stays behind (System V shared memory). Where the driver of one runtime is closed
+/// while that of another is open it stays: the other found it as if somebody had set it.
 const LEAST: i32 = 1;
 /// The first version that has it.
 const SINCE: i32 = 1150;
@@ -62,9 +62,10 @@ pub(super) fn stop(symbols: &Symbols, before: i32) {
     }
 }
 
-/// Takes back the level that `stop` left, once the driver is closed, and no other that somebody has set.
+/// Takes back the level that `stop` left, or could not leave, once the driver is closed; and none that somebody else
+/// has set.
 pub(super) fn leave_none(symbols: &Symbols) {
-    if level(symbols) == Ok(LEAST) {
+    if matches!(level(symbols), Ok(LEAST | BY_GPU)) {
         let _ = set_level(symbols, 0);
     }
 }

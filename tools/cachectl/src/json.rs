@@ -90,7 +90,7 @@ pub enum Record {
     Path(PathRecord),
     /// `paths`: what the runs show together, at the end.
     PathsTotal(PathsTotalRecord),
-    /// Every command: it was not begun.
+    /// Every command: a setting is not accepted.
     Error(ErrorRecord),
 }
 
@@ -757,7 +757,7 @@ pub struct PathsTotalRecord {
     pub error: Option<String>,
 }
 
-/// Every command: why it was not begun, as for a setting that is not accepted.
+/// Every command: why it was not begun, which is a setting that is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ErrorRecord {
     /// What went wrong.
