@@ -394,6 +394,10 @@ impl Lane {
     pub(crate) fn begin<'d>(&mut self, ready: &'d Ready) -> Result<Crossing<'_, 'd>> {
         match ready.0 {}
     }
+
+    pub(crate) fn begin_wide<'d>(&mut self, ready: &'d Ready) -> Result<Crossing<'_, 'd>> {
+        match ready.0 {}
+    }
 }
 
 impl Freight<'_> {
@@ -426,6 +430,15 @@ impl<'d> Crossing<'_, 'd> {
 
     pub(crate) fn carry<E: From<DeviceError>>(
         &mut self,
+        _: &[DeviceSliceMut<'d>],
+        _: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        match self.0 {}
+    }
+
+    pub(crate) fn carry_behind<E: From<DeviceError>>(
+        &mut self,
+        _: usize,
         _: &[DeviceSliceMut<'d>],
         _: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {

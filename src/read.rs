@@ -16,7 +16,6 @@ use crate::registrations::{Missing, Needs, Seen};
 use crate::report::{Engine, Reason, Report, ResidentPages};
 use crate::request::{Cache, Cursor, Landing, Memory, ReadOptions, Route, Rows, Segment};
 use crate::residency::Counter;
-use crate::route::gds::Tasks;
 use crate::route::mapped::InPlace;
 use crate::route::{Ask, Failure, buffered, direct, gds, mapped};
 use crate::run;
@@ -211,6 +210,7 @@ impl Request<'_> {
         Ok(Ask {
             rows: self.rows.count() as u64,
             bytes: self.bytes,
+            offset: self.map.offset,
             mapped: self.map.mapping.is_some(),
             stale: self.map.may_be_stale(),
             to,
@@ -332,12 +332,7 @@ impl Request<'_> {
 
     /// What cuFile would be asked for, or why it is not. Where it is named, and its driver cannot be opened, that is
     /// the error.
-    fn gds(
-        &self,
-        named: Option<Route>,
-        to: Memory,
-        absent: Extent,
-    ) -> Result<Result<Tasks, Reason>> {
+    fn gds(&self, named: Option<Route>, to: Memory, absent: Extent) -> Result<Result<u64, Reason>> {
         let Memory::Device(ordinal) = to else {
             return Ok(Err(Reason::HostDestination));
         };
@@ -359,10 +354,7 @@ impl Request<'_> {
         if self.map.direct_may_be_stale(self.in_file()) {
             return Ok(Err(Reason::MayBeDirty));
         }
-        Ok(Ok(Tasks {
-            bytes: settings.gds_task_bytes(),
-            offset: self.map.offset,
-        }))
+        Ok(Ok(settings.gds_task_bytes()))
     }
 
     /// Why nobody would take cuFile unasked: the cheapest to find out comes first.

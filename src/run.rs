@@ -89,6 +89,9 @@ pub(crate) fn move_pieces(
     report: &mut Report,
 ) -> Result<()> {
     let feeds = Feeds::of(pieces, destination);
+    let by_ring = pieces
+        .iter()
+        .any(|piece| piece.engine == Some(Engine::IoUring));
     let mixed = feeds.is_mixed() || pieces.iter().any(|piece| piece.otherwise.is_some());
     let crew = crew(request, pieces, way, feeds.is_mixed());
     let run = Run {
@@ -96,6 +99,7 @@ pub(crate) fn move_pieces(
         way,
         crew,
         mixed,
+        by_ring,
         quiet: OnceLock::new(),
         begun: AtomicUsize::new(0),
         feeds: Mutex::new(feeds),
@@ -201,6 +205,8 @@ struct Run<'r, 'd> {
     crew: Crew,
     /// Whether what is absent is read past the page cache, beside copies of what is resident.
     mixed: bool,
+    /// Whether any of it is read through rings.
+    by_ring: bool,
     quiet: OnceLock<Option<Mapping>>,
     /// Threads that have begun.
     begun: AtomicUsize,
@@ -276,7 +282,10 @@ impl<'d> Run<'_, 'd> {
     /// Copies that are under way are waited for, however it ends.
     fn cross_by_lane(&self, shore: &Shore, sides: &[Side]) -> Result<(), DeviceError> {
         let mut lane = self.request.runtime.lane(&shore.device)?;
-        let mut crossing = lane.begin(&shore.ready)?;
+        let mut crossing = match self.by_ring {
+            true => lane.begin_wide(&shore.ready),
+            false => lane.begin(&shore.ready),
+        }?;
         while let Some((piece, destination)) = self.next_piece(sides) {
             let carried = match (self.way, destination) {
                 (Way::Slots(_, Some(sources)), Landing::Device(to)) if piece.registered => {
@@ -300,17 +309,33 @@ impl<'d> Run<'_, 'd> {
     ) -> Result<(), (u64, Failure)> {
         let mut part = piece;
         while destination.len() > 0 {
-            let to = destination.split_to(crossing.slot_bytes());
+            let front = self.front(&part, crossing.slot_bytes());
+            let to = destination.split_to(crossing.slot_bytes() - front);
             let (at, len) = (part.destination.start(), to.len());
-            let to = to.into_parts();
+            let (front, to) = (usize::try_from(front).unwrap_or(0), to.into_parts());
             part.destination = ByteRange::at(at, len).unwrap_or_default();
             crossing
-                .carry(&to, |slot| self.move_piece(&part, HostSliceMut::new(slot)))
+                .carry_behind(front, &to, |slot| {
+                    self.move_piece(&part, HostSliceMut::new(slot))
+                })
                 .map_err(|failure| (at, failure))?;
             part.start = self.request.rows.after(part.start, len);
             part.destination = ByteRange::at(at + len, 0).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// What stays free in front of a part in its slot: blocks of the file lie there as in the file, and so can be read
+    /// straight into it.
+    fn front(&self, part: &Piece, slot: u64) -> u64 {
+        let Request { map, rows, .. } = self.request;
+        let first = rows.segments(part.start, 1).next();
+        let (Route::Direct, Ok(file), Some(first)) = (part.route, map.direct(), first) else {
+            return 0;
+        };
+        let block = u64::from(file.align.offset);
+        let front = map.source().in_file(first).start() % block;
+        if front < slot / 2 { front } else { 0 }
     }
 
     /// The same for rows of which some are registered, and the others are read into a slot: one launch puts both to

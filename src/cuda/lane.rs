@@ -28,6 +28,8 @@ pub(crate) struct Lane {
     pub(super) stream: Stream,
     /// Dropped unless `lost`.
     slots: ManuallyDrop<Vec<Slot>>,
+    /// Whether every other slot has the memory of the next one too.
+    wide: bool,
     /// Memory of the device for its own work, made when first needed. Dropped unless `lost`.
     pub(super) scratch: ManuallyDrop<Option<DeviceBuffer>>,
     /// Whether copies may be under way for ever, as far as the driver tells.
@@ -58,6 +60,7 @@ impl Lane {
                         device: device.clone(),
                         stream,
                         slots: ManuallyDrop::new(slots),
+                        wide: false,
                         scratch: ManuallyDrop::new(None),
                         lost: AtomicBool::new(false),
                     });
@@ -76,6 +79,7 @@ impl Lane {
     }
 
     pub(super) fn parts(&mut self) -> Parts<'_> {
+        self.divide(false);
         Parts {
             stream: &mut self.stream,
             slots: &mut self.slots,
@@ -91,8 +95,37 @@ impl Lane {
         self.slots.iter().map(|slot| slot.bytes.len() as u64).sum()
     }
 
+    /// Divides its memory into half as many slots, each twice as large, or into all. Nothing is under way.
+    fn divide(&mut self, wide: bool) {
+        if self.wide == wide {
+            return;
+        }
+        for pair in self.slots.chunks_exact_mut(2) {
+            let [one, next] = pair else { continue };
+            if wide {
+                one.bytes.take_in(&mut next.bytes);
+            } else {
+                let first = one.bytes.split_to(one.bytes.len() / 2);
+                next.bytes = std::mem::replace(&mut one.bytes, first);
+            }
+        }
+        self.wide = wide;
+    }
+
     /// Begins to carry bytes to a destination that may be written to from `ready` on.
     pub(crate) fn begin<'d>(&mut self, ready: &'d Ready) -> Result<Crossing<'_, 'd>> {
+        self.divide(false);
+        self.crossing(ready)
+    }
+
+    /// The same in fewer slots, each twice as large: for reads that take far longer than a copy, and run out at the
+    /// end of each.
+    pub(crate) fn begin_wide<'d>(&mut self, ready: &'d Ready) -> Result<Crossing<'_, 'd>> {
+        self.divide(true);
+        self.crossing(ready)
+    }
+
+    fn crossing<'d>(&mut self, ready: &'d Ready) -> Result<Crossing<'_, 'd>> {
         let mut crossing = Crossing {
             lane: self,
             destination: PhantomData,
@@ -185,14 +218,25 @@ impl<'d> Crossing<'_, 'd> {
         to: &[DeviceSliceMut<'d>],
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.carry_behind(0, to, fill)
+    }
+
+    /// The same, so many bytes behind the beginning of the slot, which is that of a page.
+    pub(crate) fn carry_behind<E: From<DeviceError>>(
+        &mut self,
+        front: usize,
+        to: &[DeviceSliceMut<'d>],
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let device = self.lane.device.clone();
         let _bound = device.bind()?;
         let slot = self.free_slot()?;
         let asked: u64 = to.iter().map(DeviceSliceMut::len).sum();
         let filled = usize::try_from(asked).unwrap_or(usize::MAX);
-        let filled = filled.min(slot.len());
-        fill(&mut slot.as_mut_slice()[..filled])?;
-        let start = slot.start();
+        let memory = &mut slot.as_mut_slice()[front..];
+        let filled = filled.min(memory.len());
+        fill(&mut memory[..filled])?;
+        let start = slot.start().wrapping_add(front);
         self.copies += 1;
         self.busy = true;
         let mut at = 0;
@@ -216,12 +260,19 @@ impl<'d> Crossing<'_, 'd> {
     /// The next slot, once nothing reads it any more. Whoever begins something that does counts it in
     /// `copies`.
     pub(super) fn free_slot(&mut self) -> Result<&mut PinnedBuffer> {
-        let Lane { stream, slots, .. } = &mut *self.lane;
+        let Lane {
+            stream,
+            slots,
+            wide,
+            ..
+        } = &mut *self.lane;
+        let each = if *wide { 2 } else { 1 };
+        let at = |copy: usize| copy * each % PINNED_SLOTS;
         if let Some(last) = self.copies.checked_sub(1) {
-            slots[last % PINNED_SLOTS].mark(stream)?;
+            slots[at(last)].mark(stream)?;
         }
-        let slot = &mut slots[self.copies % PINNED_SLOTS];
-        if self.copies >= PINNED_SLOTS {
+        let slot = &mut slots[at(self.copies)];
+        if self.copies >= PINNED_SLOTS / each {
             slot.copied.synchronize()?;
         }
         Ok(&mut slot.bytes)
@@ -332,6 +383,49 @@ mod tests {
         drop(lane);
         double.fail_no_more();
         assert_eq!(double.live().pinned_memory, before + 1);
+    }
+
+    /// Half as many are twice as large, and take turns as before; afterwards there are all again.
+    #[test]
+    fn wide_slots_are_two_in_one() {
+        let double = crate::cuda::the_double();
+        let violations = double.violations();
+        let device = Device::open(0).unwrap();
+        let mut lane = Lane::new(&device, SLOT).unwrap();
+        let mut buffer = device.alloc(LEN).unwrap();
+        let ready = Ready::now();
+        for wide in [true, false, true, true, false] {
+            let bytes = lane.bytes();
+            let mut crossing = match wide {
+                true => lane.begin_wide(&ready).unwrap(),
+                false => lane.begin(&ready).unwrap(),
+            };
+            let slot = crossing.slot_bytes();
+            assert_eq!(slot, if wide { 2 } else { 1 } * SLOT as u64);
+            let mut rest = buffer.as_slice_mut();
+            let (mut at, mut parts) = (Vec::new(), 0u8);
+            while !rest.is_empty() {
+                parts += 1;
+                let fill = |memory: &mut [u8]| {
+                    memory.fill(parts);
+                    at.push(memory.as_ptr());
+                    Ok::<_, DeviceError>(())
+                };
+                let to = rest.split_to(slot - 8);
+                crossing.carry_behind(8, &[to], fill).unwrap();
+            }
+            crossing.finish().unwrap();
+            let slots = if wide { 2 } else { 4 };
+            assert_eq!(at[1].addr() - at[0].addr(), SLOT * 4 / slots);
+            assert_eq!(at[0].addr() % 4096, 8);
+            assert_eq!(at[0], at[slots]);
+            assert_eq!(lane.bytes(), bytes);
+            let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+            buffer.copy_to_host(0, &mut bytes).unwrap();
+            assert!(bytes.is_sorted());
+            assert_eq!(bytes.last(), Some(&parts));
+        }
+        assert_eq!(double.violations(), violations);
     }
 
     /// The fifth part waits for the first, and for that alone.

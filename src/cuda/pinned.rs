@@ -68,6 +68,15 @@ impl PinnedBuffer {
         first
     }
 
+    /// Takes in what follows right behind, of the same memory, and leaves nothing of it.
+    pub(super) fn take_in(&mut self, next: &mut Self) {
+        let end = self.start.as_ptr().wrapping_add(self.len);
+        let follows = Arc::ptr_eq(&self._memory, &next._memory) && end == next.start.as_ptr();
+        assert!(follows, "parts that lie end to end");
+        let taken = next.split_to(next.len);
+        self.len += taken.len;
+    }
+
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the memory is ours alone and initialised (zeroed).
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }

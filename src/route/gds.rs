@@ -12,14 +12,6 @@ use crate::sys::Moved;
 /// What reads by cuFile are aligned to, in the file: its blocks, whatever the page size.
 const BLOCK: u64 = 4096;
 
-/// What cuFile is asked for at once.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Tasks {
-    pub(crate) bytes: u64,
-    /// Where the map begins in the file.
-    pub(crate) offset: u64,
-}
-
 /// What reads are made with.
 #[derive(Clone, Copy)]
 pub(crate) struct Means<'m> {
@@ -30,7 +22,7 @@ pub(crate) struct Means<'m> {
 
 /// Storage, the link and the calls are busy at the same time: several calls are under way at once.
 pub(crate) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
-    let tasks = ask.gds?;
+    let bytes = ask.gds?;
     let link = nanoseconds(ask.bytes, ask.costs.gds_picoseconds_per_byte);
     let calls = ask.rows.saturating_mul(ask.costs.gds_nanoseconds_per_row);
     Ok(Cost {
@@ -38,9 +30,9 @@ pub(crate) fn usable(ask: Ask<'_>) -> Result<Cost, Reason> {
         later: 0,
         engine: None,
         limits: Limits {
-            bytes: tasks.bytes,
+            bytes,
             rows: 1,
-            grid: Some(tasks.offset),
+            grid: Some(ask.offset),
         },
     })
 }

@@ -31,6 +31,8 @@ const COPY_ROWS: usize = 512;
 pub(crate) struct Ask<'c> {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
+    /// Where the map begins in the file.
+    pub(crate) offset: u64,
     /// Whether the map has a mapping; an empty one has none.
     pub(crate) mapped: bool,
     /// Whether the mapping may show another file than the descriptor reads.
@@ -41,8 +43,8 @@ pub(crate) struct Ask<'c> {
     pub(crate) absent: Extent,
     /// What direct reads must be aligned to, or why there are none.
     pub(crate) direct: Result<DirectAlignment, Reason>,
-    /// What cuFile would be asked for, or why it is not.
-    pub(crate) gds: Result<gds::Tasks, Reason>,
+    /// Bytes that cuFile would be asked for at once, or why it is not.
+    pub(crate) gds: Result<u64, Reason>,
     /// What registered pages would give; `None` for host memory.
     pub(crate) in_place: Option<InPlace>,
     /// The route that is named.
@@ -264,15 +266,13 @@ mod tests {
             let ask = Ask {
                 rows,
                 bytes,
+                offset: 0,
                 mapped: true,
                 stale: false,
                 to: Memory::Device(0),
                 absent: Extent { bytes, rows },
                 direct: Err(Reason::NoStorage),
-                gds: Ok(gds::Tasks {
-                    bytes: 4 << 20,
-                    offset: 0,
-                }),
+                gds: Ok(4 << 20),
                 in_place: None,
                 named: None,
                 engine: None,

@@ -54,17 +54,7 @@ pub(crate) fn usable(facts: &Facts, ask: Ask<'_>) -> Result<Cost, Reason> {
         };
         (Engine::Pread, limits)
     } else {
-        let pieces = match ask.to {
-            Memory::Host => RING_PIECES,
-            // A ring runs empty at the end of every pinned slot; that of another thread is full then.
-            Memory::Device(_) => 1,
-        };
-        let limits = Limits {
-            grid: None,
-            bytes: ask.piece_bytes.saturating_mul(pieces),
-            rows: RING_ROWS,
-        };
-        (Engine::IoUring, limits)
+        (Engine::IoUring, ring_limits(ask))
     };
     let nanoseconds = match ask.to {
         Memory::Host => ask.storage_nanoseconds(),
@@ -76,6 +66,21 @@ pub(crate) fn usable(facts: &Facts, ask: Ask<'_>) -> Result<Cost, Reason> {
         engine: Some(engine),
         limits,
     })
+}
+
+/// What is read by one ring before it runs empty.
+fn ring_limits(ask: Ask<'_>) -> Limits {
+    let (pieces, grid) = match ask.to {
+        Memory::Host => (RING_PIECES, None),
+        // At the end of every pinned slot it does anyway; that of another thread is full then. Between slots that end
+        // at blocks of the file no block is read twice.
+        Memory::Device(_) => (1, (ask.rows == 1).then_some(ask.offset)),
+    };
+    Limits {
+        grid,
+        bytes: ask.piece_bytes.saturating_mul(pieces),
+        rows: if grid.is_some() { 1 } else { RING_ROWS },
+    }
 }
 
 /// What a piece is read with.

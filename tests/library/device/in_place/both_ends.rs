@@ -92,10 +92,13 @@ fn what_lands_is_what_pread_gives_and_both_have_brought_some() {
                 let [registered, pread] = both(&report);
                 assert_eq!(registered + pread, report.bytes);
                 assert_eq!(report.bytes, bytes.len() as u64);
-                let used = [Some(registered), (pread > 0).then_some(pread)];
+                // Where others are fast, or the machine is busy, they may have brought all before the first chunk.
+                let used = [registered, pread].map(|bytes| (bytes > 0).then_some(bytes));
                 let told = [Route::Mapped, Route::Buffered].map(|route| {
                     let is_taken = report.reason(route).is_none();
-                    assert_eq!(is_taken, report.route(route).is_some(), "{report:?}");
+                    let brought_some = report.route(route).is_some();
+                    let is_told = is_taken == brought_some || route == Route::Mapped && is_taken;
+                    assert!(is_told, "{report:?}");
                     report.route(route).map(|used| used.bytes)
                 });
                 assert_eq!(told, used);
