@@ -83,7 +83,7 @@ fn attempt<'d>(
     let mut spare = both_ends::lanes(request, shore, preaders);
     let mut crossing = lane.begin(&shore.ready)?;
     let means = Means {
-        otherwise: (ask.engine.is_none()).then(|| ask.slots_bytes_a_second()),
+        otherwise: ask.may_give_way().then(|| ask.slots_bytes_a_second()),
         ..means(request, &shore.device)?
     };
     let front = &mut moved.front;
