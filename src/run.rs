@@ -328,9 +328,12 @@ impl<'d> Run<'_, 'd> {
     /// What stays free in front of a part in its slot: blocks of the file lie there as in the file, and so can be read
     /// straight into it.
     fn front(&self, part: &Piece, slot: u64) -> u64 {
+        if part.route != Route::Direct {
+            return 0;
+        }
         let Request { map, rows, .. } = self.request;
         let first = rows.segments(part.start, 1).next();
-        let (Route::Direct, Ok(file), Some(first)) = (part.route, map.direct(), first) else {
+        let (Ok(file), Some(first)) = (map.direct(), first) else {
             return 0;
         };
         let block = u64::from(file.align.offset);
