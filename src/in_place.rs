@@ -62,6 +62,10 @@ fn tell(report: &mut Report, engine: Engine, moved: Ends) {
         engine,
     };
     report.add(Route::Mapped, used(moved.front, Some(engine)));
+    // Others may have brought all before the first chunk was registered.
+    if moved.front.bytes == 0 {
+        report.reasons[Route::Mapped.index()] = Some(Reason::NotRegistered);
+    }
     if moved.end.ops > 0 {
         report.add(Route::Buffered, used(moved.end, None));
         report.reasons[Route::Buffered.index()] = None;
